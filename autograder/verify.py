@@ -1,0 +1,224 @@
+"""Proves the graders: ``python -m autograder verify``.
+
+For every exercise and every seed: the reference and each right answer pass every check; each wrong
+answer fails, is diagnosed as itself and as nothing else; an untouched stub gets 0. With the visible
+checks alone, as in a learner's kernel, a wrong answer is diagnosed as itself or not at all. What a
+bug-finding exercise hands out earns nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from autograder import chapters
+from autograder.bank import Entry
+from autograder.checking import Exercise
+from autograder.diagnosis import same_trace
+from autograder.judge import Judge, opening
+from autograder.sources import SourceError
+
+HINTS = 3
+
+Complain = Callable[[str, int], None]
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass
+class Report:
+    """What was proved, and what was not (``failures``, one line each)."""
+
+    exercises: int = 0
+    checks: int = 0
+    wrong_answers: int = 0
+    right_answers: int = 0
+    seeds: int = 0
+    failures: list[str] = field(default_factory=list)
+
+    def add(self, other: Report) -> None:
+        """Add another exercise's counts and failures."""
+        self.exercises += other.exercises
+        self.checks += other.checks
+        self.wrong_answers += other.wrong_answers
+        self.right_answers += other.right_answers
+        self.failures += other.failures
+
+
+def verify_exercise(exercise: Exercise, seeds: Iterable[int]) -> Report:
+    """Prove one exercise's checks and bank."""
+    entries = chapters.entries(exercise)
+    wrong = [entry for entry in entries if not entry.is_right]
+    right = [entry for entry in entries if entry.is_right]
+    report = Report(1, len(exercise.checks), len(wrong), len(right))
+    failures: dict[str, list[int]] = {}
+
+    def complain(text: str, seed: int) -> None:
+        failures.setdefault(f"{exercise.id}: {text}", []).append(seed)
+
+    for problem in _form_problems(exercise, entries):
+        report.failures.append(f"{exercise.id}: {problem}")
+    reference = chapters.reference(exercise)
+    for seed in seeds:
+        judge = Judge(exercise, entries, seed=seed)
+        for name, target in [("the reference", reference)] + [
+            (f"right answer {entry.name}", entry.target) for entry in right
+        ]:
+            for check in judge.judge(opening(exercise, target)).checks:
+                if not check.passed:
+                    complain(f"{name} fails {check.name}: {check.message}", seed)
+        visible = Judge(exercise, entries, seed=seed, checks=lambda check: not check.hidden)
+        for entry in wrong:
+            _verify_wrong(entry, judge, seed, complain, whole=True)
+            _verify_wrong(entry, visible, seed, complain, whole=False)
+        if exercise.given is None:
+            _verify_stub(judge, seed, complain)
+    report.failures += [_line(text, found) for text, found in failures.items()]
+    return report
+
+
+def _line(text: str, seeds: list[int]) -> str:
+    shown = ", ".join(map(str, seeds[:6])) + (", …" if len(seeds) > 6 else "")
+    return f"{text} (seed {shown})"
+
+
+def _form_problems(exercise: Exercise, entries: Sequence[Entry]) -> list[str]:
+    problems = []
+    if not exercise.checks:
+        problems.append("has no check; add one in the checks file")
+    if not any(not entry.is_right for entry in entries):
+        problems.append("has no wrong answer in the bank; add what people get wrong")
+    if len(exercise.hints) != HINTS:
+        problems.append(f"has {len(exercise.hints)} hints; give {HINTS}")
+    if exercise.points <= 0:
+        problems.append("is worth no points; give a check points")
+    names = {entry.name for entry in entries if not entry.is_right}
+    for check in exercise.checks:
+        if not check.asks:
+            problems.append(f"check {check.name} does not say what it asks; give it a docstring")
+    for entry in entries:
+        if not entry.is_right and not entry.why:
+            problems.append(f"wrong answer {entry.name} has no explanation; write its why")
+        if not 1 <= entry.rung <= HINTS:
+            problems.append(f"wrong answer {entry.name}: rung {entry.rung} is not 1 to {HINTS}")
+        if entry.form_of and entry.form_of not in names:
+            problems.append(f"{entry.name} is a form of {entry.form_of}, which is not in the bank")
+    given = [entry.name for entry in entries if entry.given]
+    if exercise.given != (given[0] if given else None) or len(given) > 1:
+        problems.append(f"hands out {exercise.given}, but the bank marks {given or 'nothing'}")
+    return problems
+
+
+def _verify_wrong(
+    entry: Entry, judge: Judge, seed: int, complain: Complain, *, whole: bool
+) -> None:
+    outcomes = {}
+    fingerprints = judge.fingerprints()
+    if whole or judge.checks:
+        outcomes = judge.outcomes(opening(judge.exercise, entry.target))
+    result = judge.result(outcomes)
+    failed = [check for check in result.checks if not check.passed]
+    where = "" if whole else " by the visible checks"
+    if whole and not failed:
+        complain(f"wrong answer {entry.name} passes every check", seed)
+        return
+    if any(
+        outcomes[name].trace
+        and not same_trace(outcomes[name].trace, fingerprints[entry.name][name])
+        for name in outcomes
+    ):
+        complain(f"wrong answer {entry.name} does not behave the same twice", seed)
+    others = sorted({d for d in result.diagnoses if d != entry.diagnosis})
+    if others:
+        complain(f"wrong answer {entry.name} is taken for {', '.join(others)}{where}", seed)
+    if whole and entry.diagnosis not in result.diagnoses:
+        complain(f"wrong answer {entry.name} is not recognised", seed)
+    if whole and entry.given and result.score:
+        earned = [check.name for check in result.checks if check.points]
+        complain(
+            f"what is handed out earns points in {', '.join(earned)}; set their points to 0", seed
+        )
+
+
+def _verify_stub(judge: Judge, seed: int, complain: Complain) -> None:
+    def stub(*args: Any, **kwargs: Any) -> None:
+        raise NotImplementedError
+
+    result = judge.judge(opening(judge.exercise, stub))
+    if result.score:
+        complain(f"an untouched stub gets {result.score} points", seed)
+
+
+def verify(
+    stems: Sequence[str], seeds: int, *, workers: int = 1, progress: Progress | None = None
+) -> Report:
+    """Prove chapters; exercises are spread over ``workers`` processes."""
+    total = Report(seeds=seeds)
+    ids = []
+    for stem in stems:
+        found = chapters.exercises(stem)
+        if not found:
+            total.failures.append(f"autograder/checks/{stem}.py: no exercise")
+        unknown = {entry.exercise for entry in chapters.bank(stem)} - set(found)
+        total.failures += [
+            f"autograder/answers/{stem}.py: no exercise {name!r}" for name in sorted(unknown)
+        ]
+        ids += [exercise.id for exercise in found.values()]
+    with ProcessPoolExecutor(workers, get_context("spawn"), initializer=_one_thread) as pool:
+        jobs = {pool.submit(_verify_by_id, item, seeds): item for item in ids}
+        results = {}
+        for job in as_completed(jobs):
+            results[jobs[job]] = job.result()
+            if progress:
+                progress(jobs[job], len(results), len(ids))
+    for item in ids:
+        total.add(results[item])
+    return total
+
+
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def _verify_by_id(exercise_id: str, seeds: int) -> Report:
+    return verify_exercise(chapters.exercise(exercise_id), range(seeds))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Command line of ``verify``."""
+    parser = argparse.ArgumentParser(prog="python -m autograder verify", description=__doc__)
+    parser.add_argument("chapters", nargs="*", metavar="CHAPTER")
+    parser.add_argument("--seeds", type=int, default=20, metavar="N")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, metavar="N")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    args = parser.parse_args(argv)
+    try:
+        stems = args.chapters or chapters.stems()
+        report = verify(stems, args.seeds, workers=args.workers, progress=_progress)
+    except SourceError as error:
+        print(error, file=sys.stderr)
+        return 2
+    if args.json:
+        args.json.write_text(json.dumps(vars(report), indent=1) + "\n", encoding="utf-8")
+    for failure in report.failures:
+        print(failure)
+    print(
+        f"{report.exercises} exercises, {report.checks} checks, {report.wrong_answers} wrong and "
+        f"{report.right_answers} right answers, {report.seeds} seeds: "
+        f"{len(report.failures)} failures"
+    )
+    return 1 if report.failures else 0
+
+
+def _progress(name: str, done: int, total: int) -> None:
+    if sys.stderr.isatty():
+        print(f"\r{done}/{total} {name:60}", end="\n" if done == total else "", file=sys.stderr)
