@@ -1,0 +1,129 @@
+# The Transformer, Taken Apart. `make` builds everything; `make help` lists the rest.
+# Written for GNU make 3.81 and later, which macOS has.
+
+SHELL := /bin/bash
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := all
+
+PYTHON ?= python3
+VENV   := .venv
+PY     := $(VENV)/bin/python
+BUILD  := _build
+READY  := $(VENV)/.ready
+
+# Notebooks are run by one process each: more threads would only fight over the cores.
+export OMP_NUM_THREADS ?= 1
+export PYTHONHASHSEED  ?= 0
+
+py_in    = $(shell find $(1) -name '*.py' -not -path '*/samples/*' 2>/dev/null)
+CHAPTERS = $(wildcard book/*.md) $(wildcard solutions/*.py) $(shell find book/figures book/data -type f -not -name '*.pyc' 2>/dev/null)
+JUDGE    = $(filter-out autograder/site/% autograder/bench/%,$(call py_in,autograder))
+SITE     = $(call py_in,autograder/site) $(shell find book/_site -type f) _config.yml _toc.yml
+SAMPLES  = $(shell find autograder/samples -type f 2>/dev/null)
+
+WORKED := $(BUILD)/worked/.done
+BOOK   := $(BUILD)/html/index.html
+REPORT := $(BUILD)/report/index.html
+
+.PHONY: all help install system compose worked book report lab check test verify pytest nbval \
+	lock bench bench-grading gpu clean
+
+all: $(BOOK) $(REPORT)  ## build the book, grade the sample class, say where everything is
+	@echo
+	@echo "book       $(BOOK)"
+	@echo "report     $(REPORT)"
+	@echo "grades     $(BUILD)/report/grades.csv"
+	@echo "notebooks  $(filter-out %/intro.ipynb,$(wildcard book/*.ipynb))   (make lab opens copies of them in work/)"
+
+help:  ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "make %-14s %s\n", $$1, $$2}'
+
+# --- the environment ---------------------------------------------------------------------------
+
+install: $(READY)  ## .venv, from the pinned requirements.txt
+
+$(READY): requirements.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "$(PYTHON) is older than Python 3.11: say which to use, make PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || .ci/system venv
+	test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+system:  ## what only the system's package manager has: a browser for the page tests, bubblewrap
+	@.ci/system chromium bubblewrap
+
+lock: $(READY)  ## write requirements.txt anew from requirements.in, keeping what still fits
+	$(PY) -m piptools compile --quiet --strip-extras --allow-unsafe --annotation-style=line --no-header \
+	  --no-emit-index-url --no-emit-find-links --no-emit-trusted-host -o requirements.txt requirements.in
+	@# A local build of torch calls itself 2.13.0+cpu, which no one else has
+	@sed -e 's/^\(torch==[0-9.]*\)+[a-z0-9]*/\1/' -e '/^#/d' -e '/^$$/d' requirements.txt > $(VENV)/lock
+	@{ echo '# Written by `make lock` from requirements.in: edit that one.'; cat $(VENV)/lock; } > requirements.txt
+
+# --- notebooks, book, report -------------------------------------------------------------------
+
+compose: $(READY)  ## write the student's notebooks from book/, solutions/ and autograder/
+	$(PY) -m autograder compose
+
+worked: $(WORKED)  ## run the worked notebooks whose sources changed
+
+$(WORKED): $(READY) $(CHAPTERS) $(JUDGE) _toc.yml
+	$(PY) -m autograder compose
+	$(PY) -m autograder compose --run
+	@touch $@
+
+book: $(BOOK)  ## the HTML book
+
+$(BOOK): $(WORKED) $(SITE)
+	$(PY) -m jupyter_book.cli.main build . -W --keep-going -n -q
+	@touch $@
+
+report: $(REPORT)  ## grade the sample class
+
+$(REPORT): $(WORKED) $(SAMPLES)
+	$(PY) -m autograder grade autograder/samples --report $(BUILD)/report
+	@touch $@
+
+lab: $(READY)  ## copy the notebooks that are not yet in work/, and open JupyterLab there
+	@mkdir -p work
+	@for notebook in book/*.ipynb; do \
+	  copy="work/$$(basename "$$notebook")"; test -e "$$copy" || cp "$$notebook" "$$copy"; done
+	cd work && ../$(VENV)/bin/jupyter lab
+
+# --- tests -------------------------------------------------------------------------------------
+
+check: $(READY)  ## lint, types, generated files fresh: under a minute
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	$(PY) -m autograder compose --check
+
+verify: $(READY)  ## the graders graded: right answers pass, wrong ones fail as themselves
+	$(PY) -m autograder verify --seeds 20
+
+pytest: $(BOOK)
+	$(PY) -m pytest -n 2 --dist loadfile
+
+nbval: $(READY)  ## run the worked notebooks again and compare their outputs
+	$(PY) -m pytest --nbval --nbval-sanitize-with tests/nbval.cfg --nbval-cell-timeout 300 \
+	  -p no:cacheprovider solutions/notebooks
+
+test: system  ## everything that CI runs
+	$(MAKE) check
+	$(MAKE) verify
+	$(MAKE) all
+	$(MAKE) pytest
+	$(MAKE) nbval
+
+bench: $(READY)  ## time the book's build: _build/bench/book.json
+	$(PY) -m autograder.bench.book
+
+bench-grading: $(READY)  ## time the grading: _build/bench/grading.json
+	$(PY) -m autograder.bench.grading
+
+gpu: $(READY)  ## the tests that need an NVIDIA GPU
+	$(PY) -m pytest -m gpu
+
+clean:  ## remove what was built; work/ and .venv stay
+	rm -rf $(BUILD)

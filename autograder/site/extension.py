@@ -1,0 +1,80 @@
+"""The Sphinx extension of the book; ``_config.yml`` names it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.errors import SphinxError
+from sphinx.transforms.post_transforms import SphinxPostTransform
+
+from autograder.site import mathml
+from autograder.site.worked import PageError, page_notebook
+
+
+class BookError(SphinxError):
+    """An error in the book's sources; Sphinx prints it as one line."""
+
+    category = "book"
+
+
+def read_worked_page(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Put outputs, widget state, hints and answers into a chapter's page (``source-read``)."""
+    path = Path(app.env.doc2path(docname))
+    if path.suffix != ".ipynb":
+        return
+    root = Path(app.srcdir)
+    worked = root / app.config.book_worked / path.name
+    page = root / app.config.book_page / f"{path.stem}.json"
+    try:
+        notebook = page_notebook(path, worked, page)
+    except PageError as error:
+        raise BookError(str(error).replace(f"{root.as_posix()}/", "")) from None
+    # The page is read again when its worked run changes, though its source has not.
+    app.env.note_dependency(str(worked))
+    app.env.note_dependency(str(page))
+    source[0] = json.dumps(notebook)
+
+
+class ExerciseCards(SphinxPostTransform):
+    """Wraps an exercise's badges, cell, check, hints and answer in one box."""
+
+    default_priority = 200
+
+    def run(self, **kwargs: Any) -> None:
+        """Wrap each exercise cell together with the siblings that belong to it."""
+        for cell in list(self.document.findall(_is("tag_exercise"))):
+            siblings = cell.parent
+            start = end = siblings.index(cell)
+            if start > 0 and _has(siblings[start - 1], "exercise-about"):
+                start -= 1
+            while end + 1 < len(siblings) and any(
+                _has(siblings[end + 1], name) for name in ("tag_check", "hint", "answer")
+            ):
+                end += 1
+            card = nodes.container(classes=["exercise"])
+            card += siblings[start : end + 1]
+            siblings[start : end + 1] = [card]
+
+
+def _has(node: nodes.Node, css_class: str) -> bool:
+    if not isinstance(node, nodes.Element):
+        return False
+    return css_class in [*node.get("classes", ()), *node.get("container_classes", ())]
+
+
+def _is(css_class: str) -> Any:
+    return lambda node: _has(node, css_class)
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register with Sphinx."""
+    app.add_config_value("book_worked", "_build/worked", "env", [str])
+    app.add_config_value("book_page", "_build/page", "env", [str])
+    # Jupyter Book sets it whether or not sphinx_comments, which reads it, is among the extensions.
+    app.add_config_value("comments_config", {}, "", [dict])
+    app.add_html_math_renderer("mathml", (mathml.visit_inline, None), (mathml.visit_display, None))
+    app.add_post_transform(ExerciseCards)
+    app.connect("source-read", read_worked_page)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

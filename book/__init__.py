@@ -1,0 +1,1 @@
+"""The chapters, and what their notebooks import: figures and data."""
