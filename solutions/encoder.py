@@ -276,7 +276,7 @@ class EncoderLayer(nn.Module):
 
 
 class Encoder(nn.Module):
-    """The encoder: N layers of one kind, each with its own weights.
+    """The encoder: N layers of one kind, each with its own weights, each drawn anew.
 
     Args:
         D: model width.
@@ -355,6 +355,7 @@ def post_norm_block(
     feed_forward: Callable[[Tensor], Tensor],
     gain: Tensor,
     shift: Tensor,
+    *,
     eps: float = 1e-5,
 ) -> Tensor:
     """A post-norm layer: LayerNorm(x + attend(x)), then the same around the feed-forward network.
