@@ -102,10 +102,13 @@ class Callbacks:
         function = self._functions[ask["callback"]]
         wanted = bool(ask.get("requires_grad"))
         leaves: list[Tensor] = []
+        before: list[Tensor] = []
 
         def prepare(item: Any) -> Any:
             if isinstance(item, Tensor):
+                before.append(item.clone())
                 if wanted and item.is_floating_point():
+                    # a leaf that an implementation may still write into
                     item = item.requires_grad_()
                 leaves.append(item)
                 return item
@@ -121,7 +124,11 @@ class Callbacks:
         if wanted:
             outputs = [value] if isinstance(value, Tensor) else list(value)
             self._graphs[self._calls] = (outputs, leaves)
-        return {"value": to_plain(value), "call": self._calls}
+        overwritten = [
+            None if _equal(leaf, old) else to_plain(leaf)
+            for leaf, old in zip(leaves, before, strict=True)
+        ]
+        return {"value": to_plain(value), "call": self._calls, "overwritten": overwritten}
 
     def _backward(self, ask: dict[str, Any]) -> dict[str, Any]:
         outputs, leaves = self._graphs[ask["backward"]]
@@ -140,6 +147,10 @@ class Callbacks:
         )
         by_leaf = {id(leaf): grad for leaf, grad in zip(wanted, found, strict=True)}
         return {"value": [to_plain(by_leaf.get(id(leaf))) for leaf in leaves]}
+
+
+def _equal(one: Tensor, other: Tensor) -> bool:
+    return bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 
 class LocalLink:
@@ -280,6 +291,19 @@ class Answer:
                 return False
             raise
         return True
+
+    def rejects(self, implementation: Callable[..., Any]) -> bool:
+        """Like ``not accepts``, for an implementation that is wrong.
+
+        A test that stumbles over a wrong result with another exception has found it as well; on
+        right implementations (:meth:`accepts`) the same exception is the test's own fault.
+        """
+        try:
+            return not self.accepts(implementation)
+        except AnswerRaised as error:
+            if error.unanswered:
+                raise
+            return True
 
     def _ask(self, message: dict[str, Any]) -> dict[str, Any]:
         reply = self._link.request(message)
