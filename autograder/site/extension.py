@@ -9,7 +9,7 @@ from sphinx.application import Sphinx
 from sphinx.errors import SphinxError
 from sphinx.transforms.post_transforms import SphinxPostTransform
 
-from autograder.site import mathml
+from autograder.site import lean, mathml
 from autograder.site.worked import PageError, page_notebook
 
 
@@ -58,6 +58,12 @@ class ExerciseCards(SphinxPostTransform):
             siblings[start : end + 1] = [card]
 
 
+def trim_site(app: Sphinx, exception: Exception | None) -> None:
+    """Cut the written site to what it uses (``build-finished``)."""
+    if exception is None and app.builder.format == "html":
+        lean.trim(Path(app.outdir))
+
+
 def _has(node: nodes.Node, css_class: str) -> bool:
     if not isinstance(node, nodes.Element):
         return False
@@ -77,4 +83,5 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_html_math_renderer("mathml", (mathml.visit_inline, None), (mathml.visit_display, None))
     app.add_post_transform(ExerciseCards)
     app.connect("source-read", read_worked_page)
+    app.connect("build-finished", trim_site)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -59,14 +59,16 @@ def _math(node: nodes.math | nodes.math_block, display: bool) -> str:
 
 def visit_inline(translator: HTML5Translator, node: nodes.math) -> None:
     """Write an inline formula."""
-    translator.body.append(f'<span class="math notranslate">{_math(node, display=False)}</span>')
+    translator.body.append(f'<span class="formula notranslate">{_math(node, display=False)}</span>')
     raise nodes.SkipNode
 
 
 def visit_display(translator: HTML5Translator, node: nodes.math_block) -> None:
     """Write a displayed formula with its number, if it has one, and its anchor."""
-    translator.body.append(translator.starttag(node, "div", CLASS="math math-display notranslate"))
-    translator.body.append(f'<div class="math-body" tabindex="0">{_math(node, display=True)}</div>')
+    translator.body.append(translator.starttag(node, "div", CLASS="equation notranslate"))
+    translator.body.append(
+        f'<div class="equation-body" tabindex="0">{_math(node, display=True)}</div>'
+    )
     if node["number"]:
         number = get_node_equation_number(translator, node)
         translator.body.append(f'<span class="eqno">({number})')
