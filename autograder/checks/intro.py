@@ -35,9 +35,7 @@ differences = Exercise(
             "If you see a shape error, the two sizes T and S met each other. Each tensor needs an "
             "axis of length 1 where the other one has its own."
         ),
-        _(
-            "x as (B, T, 1, d), y as (B, 1, S, d), then one subtraction; unsqueeze adds such an axis."
-        ),
+        _("x as (B, T, 1, d), y as (B, 1, S, d), then subtract; unsqueeze adds such an axis."),
     ),
 )
 
@@ -90,9 +88,7 @@ products = Exercise(
     difficulty=1,
     minutes=8,
     hints=(
-        _(
-            "In a product of matrices, which axis of the left one meets which axis of the right one?"
-        ),
+        _("In a product of matrices, which axis of the left meets which axis of the right one?"),
         _(
             "If the shapes do not fit, k still has d as its last axis; a batched product wants it "
             "last but one. Exchange the last two axes only: the batch stays where it is."
@@ -387,13 +383,14 @@ def _in_place(x: Tensor) -> Tensor:
 
 
 def _expect_accepted(answer: Answer, cases: Cases) -> None:
-    for implementation in cases.shuffled([_right_shares, _right_by_logarithms, _right_by_product]):
-        expect(
-            answer.accepts(implementation),
-            seen=ACCEPTS,
-            cause=_("It asks for exact equality, or for something the docstring does not promise."),
-            next_step=_("Compare floating-point numbers with torch.allclose."),
-        )
+    right = cases.shuffled([_right_shares, _right_by_logarithms, _right_by_product])
+    verdicts = [answer.accepts(implementation) for implementation in right]
+    expect(
+        all(verdicts),
+        seen=ACCEPTS,
+        cause=_("It asks for exact equality, or for something the docstring does not promise."),
+        next_step=_("Compare floating-point numbers with torch.allclose."),
+    )
 
 
 def _expect_found(answer: Answer, implementation: Shares, seen: str, next_step: str) -> None:
