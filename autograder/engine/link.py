@@ -1,0 +1,431 @@
+"""The trusted end of a sandbox: one request out, one reply back, and every byte of it doubted.
+
+Everything that arrives comes from a process in which a learner's code runs, which can write to the
+pipe what it likes. So a reply must carry the number of the request that is pending (drawn at random,
+so that nothing can be written ahead), be plain data of the shape that the request calls for, be
+there before the limits are reached, and be alone. Anything else ends the link.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import secrets
+import select
+import signal
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from autograder.answer import LinkLost
+from autograder.engine.limits import Limits
+from autograder.guest.plain import NotPlain
+from autograder.guest.wire import HEADER, Garbled, decode, encode
+
+Ask = Callable[[dict], dict]
+_TICK = 0.2  # seconds between looks at a process that takes its time
+
+
+class Transport(Protocol):
+    """Bytes to and from a sandbox's process, and what can be known of it from outside."""
+
+    def send_some(self, data: memoryview) -> int:
+        """Send what can be sent without waiting; 0 where nothing can."""
+        ...
+
+    def receive_some(self, size: int) -> bytes | None:
+        """Receive up to so many bytes without waiting; None where nothing is there yet.
+
+        Raises:
+            EOFError: the other side has closed.
+        """
+        ...
+
+    def wait(self, seconds: float, *, to_send: bool) -> None:
+        """Wait until bytes are there (or can be sent), at most so long."""
+        ...
+
+    def cpu_seconds(self) -> float:
+        """Processor time that the process has used; OSError when it has ended."""
+        ...
+
+    def asleep(self) -> bool:
+        """Whether every thread of the process waits for something that is no processor."""
+        ...
+
+    def kill(self) -> None:
+        """End the process, and all below it."""
+        ...
+
+
+class _Clock:
+    """Measures one request against the limits."""
+
+    def __init__(self, transport: Transport, seconds: float, wall_factor: float) -> None:
+        self._transport, self._seconds = transport, seconds
+        self._cpu = self._start_cpu = transport.cpu_seconds()
+        self._wall = self._seen = time.monotonic()
+        self._wall_seconds = seconds * wall_factor
+        self._slept = 0.0
+
+    def pause(self) -> float:
+        """How long to wait before the next look.
+
+        Raises:
+            LinkLost: a limit is reached.
+        """
+        now, cpu = time.monotonic(), self._transport.cpu_seconds()
+        # Who sleeps is not slowed down by a busy machine: sleep counts as work does.
+        if now - self._seen >= _TICK / 2:
+            if cpu - self._cpu < 0.001 and self._transport.asleep():
+                self._slept += now - self._seen
+            self._seen, self._cpu = now, cpu
+        used = cpu - self._start_cpu + self._slept
+        if used >= self._seconds or now - self._wall >= self._wall_seconds:
+            raise LinkLost("timeout")
+        return min(_TICK, max(0.005, (self._seconds - used) / (os.cpu_count() or 1)))
+
+    def excuse(self, seconds: float) -> None:
+        """Time that the trusted side took meanwhile."""
+        self._wall += seconds
+        self._seen = time.monotonic()
+
+
+class SandboxLink:
+    """A link (:class:`autograder.answer.Link`) to an answer in a sandbox.
+
+    Args:
+        transport: to the process.
+        limits: what it may use.
+
+    Attributes:
+        startup: the report of the cells, ``{"cells": [{"label", "error"}], "found": bool}``, where
+            ``error`` is None or ``{"error", "text", "line", "unanswered"}``; None where there is
+            none to be had.
+        lost: why the link is lost, or None.
+        cpu_seconds: processor time at the end of the last request.
+    """
+
+    def __init__(self, transport: Transport, limits: Limits) -> None:
+        self._transport, self._limits = transport, limits
+        self._ask: Ask | None = None
+        self._asks = 0
+        self._ask_seconds = 0.0
+        self.startup: dict | None = None
+        self.lost: str | None = None
+        self.cpu_seconds = 0.0
+
+    def await_ready(self) -> None:
+        """Wait for the walls to stand. No learner's code has run in the process before that.
+
+        Raises:
+            OSError: they do not; the text says which.
+        """
+        try:
+            message, _ = self._receive(_Clock(self._transport, 30, self._limits.wall_factor))
+        except (LinkLost, Garbled, EOFError, OSError) as error:
+            raise OSError(f"a sandbox did not start ({error})") from None
+        if message != {"ready": True}:
+            raise OSError(f"a sandbox did not start ({message.get('failed')})")
+
+    def answer_with(self, ask: Ask | None) -> None:
+        """What answers calls of the judge's functions."""
+        self._ask = ask
+
+    def open(self, opening: dict) -> None:
+        """Run the cells. A link that is lost here says so at the first request."""
+        with contextlib.suppress(LinkLost):
+            self.startup = self._exchange(
+                opening, self._limits.startup_seconds, _startup_is_well_formed
+            )
+
+    def request(self, message: dict) -> dict:
+        """Send one request of :mod:`autograder.guest.executor`, return its reply.
+
+        Raises:
+            LinkLost: ``timeout``, ``memory``, ``crashed`` or ``garbled``; from then on always.
+        """
+        if self.lost is None and self.startup is not None and not self.startup["found"]:
+            return {
+                "error": "NameError",
+                "text": "the answer is not defined",
+                "line": None,
+                "unanswered": False,
+            }
+        seconds = self._limits.request_seconds
+        return self._exchange(
+            message, seconds, lambda reply: _reply_is_well_formed(message.get("op"), reply)
+        )
+
+    def close(self) -> None:
+        """End the process. What it was doing is of no interest any longer."""
+        self.lost = self.lost or "crashed"
+        self._transport.kill()
+
+    def __enter__(self) -> SandboxLink:
+        """Close at the end."""
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Close."""
+        self.close()
+
+    # --- one exchange
+
+    def _exchange(self, message: dict, seconds: float, valid: Callable[[Any], bool]) -> dict:
+        if self.lost is not None:
+            raise LinkLost(self.lost)
+        try:
+            reply = self._converse(message, seconds)
+            if not valid(reply):
+                raise LinkLost("garbled")
+            if _ran_out_of_memory(reply):
+                raise LinkLost("memory")
+            self.cpu_seconds = self._transport.cpu_seconds()
+            return reply
+        except LinkLost as lost:
+            reason = lost.reason
+        except (Garbled, NotPlain):
+            reason = "garbled"
+        except (EOFError, OSError):
+            reason = "crashed"
+        self.close()
+        self.lost = reason
+        raise LinkLost(reason)
+
+    def _converse(self, message: dict, seconds: float) -> Any:
+        clock = _Clock(self._transport, seconds, self._limits.wall_factor)
+        number = secrets.randbits(64)
+        self._send(message, number, clock)
+        while True:
+            body, echoed = self._receive(clock)
+            if echoed != number or type(body) is not dict or len(body) != 1:
+                raise Garbled("not the reply to this request")
+            if "reply" in body:
+                return body["reply"]
+            start = time.monotonic()
+            answer = self._answer(body.get("ask"))
+            clock.excuse(time.monotonic() - start)
+            self._send({"answer": answer}, number, clock)
+
+    def _send(self, message: dict, number: int, clock: _Clock) -> None:
+        # What lies there already answers nothing that was asked.
+        if self._transport.receive_some(1):
+            raise Garbled("a reply before the request")
+        data = memoryview(encode(message, number))
+        while data:
+            sent = self._transport.send_some(data)
+            data = data[sent:]
+            if not sent:
+                self._transport.wait(clock.pause(), to_send=True)
+
+    def _receive(self, clock: _Clock) -> tuple[Any, int]:
+        length, number = HEADER.unpack(self._receive_exactly(HEADER.size, clock))
+        if length > self._limits.reply_bytes:
+            raise Garbled("a reply longer than replies may be")
+        return decode(bytes(self._receive_exactly(length, clock))), number
+
+    def _receive_exactly(self, size: int, clock: _Clock) -> bytearray:
+        # grows with what arrives, not with what was announced
+        data = bytearray()
+        while len(data) < size:
+            part = self._transport.receive_some(min(size - len(data), 2**20))
+            if part is None:
+                self._transport.wait(clock.pause(), to_send=False)
+            else:
+                data += part
+        return data
+
+    # --- calls of the judge's functions
+
+    def _answer(self, ask: Any) -> dict:
+        if not _ask_is_well_formed(ask):
+            raise Garbled("not a call")
+        self._asks += 1
+        if self._ask is None or self._asks > self._limits.asks:
+            raise LinkLost("timeout" if self._ask else "garbled")
+        if _weight(ask) > self._limits.ask_elements:
+            # This runs in the trusted process, where no sandbox bounds memory and time.
+            return {"error": "a test may call an implementation with small inputs only"}
+        start = time.process_time()
+        answer = self._ask(ask)
+        self._ask_seconds += time.process_time() - start
+        if self._ask_seconds > self._limits.ask_seconds:
+            raise LinkLost("timeout")
+        return answer
+
+
+def _weight(ask: Any) -> int:
+    """Elements of all tensors, and the product of all integers: what a function may allocate."""
+    elements, product, pending = 0, 1, [ask.get("args", ()), ask.get("kwargs", {})]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, Tensor):
+            elements += item.numel()
+            if item.numel() and not item.is_floating_point() and not item.is_complex():
+                product *= max(1, int(item.long().abs().max()))
+        elif type(item) is int:
+            product *= max(1, abs(item))
+        elif type(item) is float and math.isfinite(item):
+            product *= max(1, int(abs(item)))
+        elif type(item) is dict:
+            pending += item.values()
+        elif type(item) in (list, tuple):
+            pending += item
+        product = min(product, 2**63)
+    return max(elements, product)
+
+
+def _ask_is_well_formed(ask: Any) -> bool:
+    if type(ask) is not dict:
+        return False
+    if ask.keys() == {"callback", "args", "kwargs", "requires_grad"}:
+        return (
+            type(ask["callback"]) is int
+            and ask["callback"] >= 0
+            and type(ask["args"]) is list
+            and type(ask["kwargs"]) is dict
+            and type(ask["requires_grad"]) is bool
+        )
+    return (
+        ask.keys() == {"backward", "cotangents"}
+        and type(ask["backward"]) is int
+        and type(ask["cotangents"]) is list
+    )
+
+
+def _error_is_well_formed(error: Any) -> bool:
+    return (
+        type(error) is dict
+        and error.keys() - {"forbidden"} == {"error", "text", "line", "unanswered"}
+        and type(error["error"]) is str
+        and len(error["error"]) <= 100
+        and type(error["text"]) is str
+        and len(error["text"]) <= 1_000
+        and (error["line"] is None or type(error["line"]) is int)
+        and type(error["unanswered"]) is bool
+    )
+
+
+def _startup_is_well_formed(report: Any) -> bool:
+    return (
+        type(report) is dict
+        and report.keys() == {"cells", "found"}
+        and type(report["found"]) is bool
+        and type(report["cells"]) is list
+        and all(
+            type(cell) is dict
+            and cell.keys() == {"label", "error"}
+            and type(cell["label"]) is str
+            and (cell["error"] is None or _error_is_well_formed(cell["error"]))
+            for cell in report["cells"]
+        )
+    )
+
+
+def _reply_is_well_formed(op: Any, reply: Any) -> bool:
+    """Whether a reply has the shape that its request calls for; its values are the judge's."""
+    if type(reply) is not dict:
+        return False
+    forbidden = reply.get("forbidden", [])
+    if type(forbidden) is not list or not all(
+        type(name) is str and len(name) <= 200 for name in forbidden[:100]
+    ):
+        return False
+    if "error" in reply:
+        return _error_is_well_formed(reply)
+    if "value" not in reply or not reply.keys() <= {"value", "grads", "args", "meter", "forbidden"}:
+        return False
+    if op in ("state", "parameters") and not _holds(reply["value"], Tensor):
+        return False
+    return (
+        _holds(reply.get("grads", {}), Tensor, type(None))
+        and type(reply.get("args", [])) is list
+        and _holds(reply.get("meter", {}), int)
+    )
+
+
+def _holds(mapping: Any, *kinds: type) -> bool:
+    return type(mapping) is dict and all(type(item) in kinds for item in mapping.values())
+
+
+def _ran_out_of_memory(reply: dict) -> bool:
+    kind, text = reply.get("error"), reply.get("text", "")
+    return kind == "MemoryError" or (kind == "RuntimeError" and "can't allocate memory" in text)
+
+
+class SocketTransport:
+    """A sandbox on Linux: a socket, and a descriptor of its process."""
+
+    def __init__(self, fd: int, pidfd: int) -> None:
+        os.set_blocking(fd, False)
+        self._fd, self._pidfd = fd, pidfd
+        self._pid = _pid_of(pidfd)
+        # clock_getcpuclockid(3): the clock of another process
+        self._clock = (~self._pid << 3) | 2
+
+    def send_some(self, data: memoryview) -> int:
+        """See :class:`Transport`."""
+        try:
+            return os.write(self._fd, data)
+        except BlockingIOError:
+            return 0
+
+    def receive_some(self, size: int) -> bytes | None:
+        """See :class:`Transport`."""
+        try:
+            part = os.read(self._fd, size)
+        except BlockingIOError:
+            return None
+        if not part:
+            raise EOFError
+        return part
+
+    def wait(self, seconds: float, *, to_send: bool) -> None:
+        """See :class:`Transport`."""
+        poll = select.poll()
+        poll.register(self._fd, select.POLLOUT if to_send else select.POLLIN)
+        poll.poll(math.ceil(seconds * 1000))
+
+    def cpu_seconds(self) -> float:
+        """See :class:`Transport`."""
+        return time.clock_gettime(self._clock)
+
+    def asleep(self) -> bool:
+        """See :class:`Transport`."""
+        tasks = f"/proc/{self._pid}/task"
+        try:
+            for task in os.listdir(tasks):
+                with open(f"{tasks}/{task}/stat", "rb") as file:
+                    if file.read().rpartition(b")")[2].split()[0] not in (b"S", b"T", b"t"):
+                        return False
+        except OSError:
+            return False
+        return True
+
+    def kill(self) -> None:
+        """See :class:`Transport`. The first process of its namespace takes all others along."""
+        if self._fd < 0:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            _kill(self._pidfd)
+        os.close(self._fd)
+        os.close(self._pidfd)
+        self._fd = self._pidfd = -1
+
+
+def _kill(pidfd: int) -> None:
+
+    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+
+
+def _pid_of(pidfd: int) -> int:
+    """The process's number as this process sees it."""
+    with open(f"/proc/self/fdinfo/{pidfd}", encoding="utf-8") as info:
+        for line in info:
+            if line.startswith("Pid:"):
+                return int(line.split()[1])
+    raise OSError("no process behind the descriptor")

@@ -1,0 +1,178 @@
+"""Plain data as bytes, for the pipe between a sandbox and the process that judges.
+
+A frame is a header (length of the body, number of the request it belongs to) and a body in
+msgpack. msgpack has no code that runs on reading, and what it lacks is added here: tuples, tensors
+(dtype, shape, raw little-endian bytes), references. :func:`decode` believes nothing: sizes, depth,
+number of items, exact types and the length of every tensor are checked, and anything else is
+:class:`Garbled`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import struct
+import sys
+from typing import Any
+
+import msgpack
+import torch
+from torch import Tensor
+
+from autograder.guest.plain import (
+    DTYPE_NAMES,
+    DTYPES,
+    MAX_DEPTH,
+    MAX_ITEMS,
+    MAX_TENSOR_BYTES,
+    MAX_TEXT,
+    Callback,
+    NotPlain,
+    Opaque,
+)
+
+MAX_FRAME = MAX_TENSOR_BYTES + 2**20
+"""Bytes of a body: the largest tensor that may cross, and room for what stands around it."""
+
+HEADER = struct.Struct("<IQ")
+"""Length of the body, number of the request."""
+
+_TUPLE, _TENSOR, _OPAQUE, _CALLBACK = range(1, 5)
+_MAX_DIMS = 16
+_MAX_SIZE = 2**31
+# A message wraps plain data in a few levels of its own ("reply", "grads", a name).
+_LEVELS = MAX_DEPTH + 6
+
+
+class Garbled(ValueError):
+    """Bytes that are not a message."""
+
+
+def encode(value: Any, number: int) -> bytes:
+    """One frame.
+
+    Raises:
+        NotPlain: something that msgpack cannot hold (an integer of more than 64 bits, say), or a
+            body that is longer than a frame may be.
+    """
+    try:
+        body = _pack(value)
+    except (TypeError, OverflowError, ValueError, RecursionError) as error:
+        raise NotPlain(str(error)[:200]) from None
+    if len(body) > MAX_FRAME:
+        raise NotPlain(f"a reply larger than {MAX_FRAME} bytes")
+    return HEADER.pack(len(body), number) + body
+
+
+def _pack(value: Any) -> bytes:
+    # strict_types sends every type that is not exactly a built-in one through _extend; a lone
+    # surrogate in a text becomes a question mark.
+    return msgpack.packb(value, default=_extend, strict_types=True, unicode_errors="replace")
+
+
+def _extend(value: Any) -> Any:
+    if type(value) is tuple:
+        return msgpack.ExtType(_TUPLE, _pack(list(value)))
+    if type(value) is Opaque:
+        return msgpack.ExtType(_OPAQUE, struct.pack("<I", value.number))
+    if type(value) is Callback:
+        return msgpack.ExtType(_CALLBACK, struct.pack("<I", value.number))
+    if isinstance(value, Tensor):
+        return msgpack.ExtType(_TENSOR, _tensor_to_bytes(value))
+    raise TypeError(f"a value of type {type(value).__name__}")
+
+
+def _tensor_to_bytes(tensor: Tensor) -> bytes:
+    # resolve_*: conjugation and negation may be pending and then do not stand in the memory
+    plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    size = plain.numel() * plain.element_size()
+    raw = ctypes.string_at(plain.data_ptr(), size) if size else b""
+    if sys.byteorder == "big":  # none of today's torch platforms; a wrong number would be silent
+        raise TypeError("a tensor on a big-endian machine")
+    head = msgpack.packb([DTYPE_NAMES[plain.dtype], list(plain.shape)])
+    return struct.pack("<H", len(head)) + head + raw
+
+
+def decode(body: bytes) -> Any:
+    """The plain data that a body holds.
+
+    Raises:
+        Garbled: whatever is wrong with it.
+    """
+    budget = [MAX_ITEMS + 1_000]
+    try:
+        return _convert(_unpack(body), 0, budget)
+    except Garbled:
+        raise
+    except Exception as error:  # msgpack's own errors, bad UTF-8, too deep, too large a number
+        raise Garbled(type(error).__name__) from None
+
+
+def _unpack(body: bytes | memoryview) -> Any:
+    return msgpack.unpackb(
+        body,
+        strict_map_key=True,
+        max_str_len=4 * MAX_TEXT,
+        max_bin_len=0,
+        max_array_len=MAX_ITEMS,
+        max_map_len=MAX_ITEMS,
+        max_ext_len=MAX_FRAME,
+    )
+
+
+def _convert(item: Any, depth: int, budget: list[int]) -> Any:
+    budget[0] -= 1
+    if budget[0] < 0:
+        raise Garbled("too many items")
+    if depth > _LEVELS:
+        raise Garbled("too deep")
+    kind = type(item)
+    if item is None or kind in (bool, int, float, str):
+        return item
+    if kind is list:
+        return [_convert(part, depth + 1, budget) for part in item]
+    if kind is dict:
+        if not all(type(key) is str for key in item):
+            raise Garbled("a key that is no text")
+        return {key: _convert(part, depth + 1, budget) for key, part in item.items()}
+    if kind is not msgpack.ExtType:
+        raise Garbled(f"a {kind.__name__}")
+    code, data = item
+    if code == _TENSOR:
+        return _tensor_from_bytes(data)
+    if code == _TUPLE:
+        parts = _unpack(data)
+        if type(parts) is not list:
+            raise Garbled("a tuple that is none")
+        return tuple(_convert(part, depth + 1, budget) for part in parts)
+    if code in (_OPAQUE, _CALLBACK) and len(data) == 4:
+        (number,) = struct.unpack("<I", data)
+        return Opaque(number) if code == _OPAQUE else Callback(number)
+    raise Garbled(f"extension {code}")
+
+
+def _tensor_from_bytes(data: bytes) -> Tensor:
+    if len(data) < 2:
+        raise Garbled("a tensor without a head")
+    (length,) = struct.unpack_from("<H", data)
+    head = _unpack(data[2 : 2 + length])
+    raw = data[2 + length :]
+    if type(head) is not list or len(head) != 2:
+        raise Garbled("a tensor's head")
+    name, shape = head
+    if type(name) is not str or name not in DTYPES or type(shape) is not list:
+        raise Garbled("a tensor's dtype")
+    if len(shape) > _MAX_DIMS or not all(type(n) is int and 0 <= n < _MAX_SIZE for n in shape):
+        raise Garbled("a tensor's shape")
+    # the product of the sizes that are not zero bounds the strides of an empty tensor as well
+    if math.prod(n for n in shape if n) >= _MAX_SIZE:
+        raise Garbled("a tensor's size")
+    dtype = DTYPES[name]
+    if math.prod(shape) * dtype.itemsize != len(raw):
+        raise Garbled("a tensor's length")
+    if not raw:
+        return torch.empty(shape, dtype=dtype)
+    # a byte other than 0 and 1 is no bool: what torch does with it is undefined
+    if dtype is torch.bool and max(raw) > 1:
+        raise Garbled("a bool that is none")
+    return torch.frombuffer(bytearray(raw), dtype=dtype).reshape(shape)
