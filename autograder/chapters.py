@@ -14,11 +14,27 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def stems() -> list[str]:
-    """The chapters' stems in the order of ``_toc.yml``: pages that have checks.
+    """The chapters' stems in the order of ``_toc.yml``: pages that are notebooks.
+
+    A page counts where it has a code cell or where any of its other sources is there: what is
+    missing then is an error, and no reason to pass the page over.
 
     Raises:
         SourceError: ``_toc.yml`` is not there; only the repository has it, not the package.
     """
+    return [stem for stem in _pages() if _is_chapter(stem)]
+
+
+def _is_chapter(stem: str) -> bool:
+    sources = [f"autograder/{kind}/{stem}.py" for kind in ("checks", "answers")]
+    if any((ROOT / path).exists() for path in [*sources, f"solutions/{stem}.py"]):
+        return True
+    page = ROOT / "book" / f"{stem}.md"
+    return page.exists() and "{code-cell}" in page.read_text(encoding="utf-8")
+
+
+def _pages() -> list[str]:
+    """All pages of ``book/`` that ``_toc.yml`` names, in order."""
     toc = ROOT / "_toc.yml"
     if not toc.exists():
         raise SourceError("_toc.yml is missing; run this from the repository")
@@ -39,7 +55,7 @@ def stems() -> list[str]:
                 visit(item.get(key, []))
 
     visit(yaml.safe_load(toc.read_text(encoding="utf-8")))
-    return [stem for stem in found if (ROOT / "autograder" / "checks" / f"{stem}.py").exists()]
+    return found
 
 
 def exercises(stem: str) -> dict[str, Exercise]:
