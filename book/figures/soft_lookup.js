@@ -366,6 +366,7 @@ const STYLE = `
     font-size: 0.8rem; }
   .fig .fig-look-jacobian thead :is(th, td) { border: 0; }
   .fig .fig-look-jacobian tbody td { border: 1px solid var(--fig-back); }
+  .fig .fig-look-crowded :is(th, td) { font-size: 0.65rem; }
   .fig-look-jacobian :is(th, td):first-child { width: 2.2rem; }
 `;
 
@@ -377,6 +378,7 @@ function render({ model, el }) {
   const widths = model.get("widths");
   const initial = model.get("initial");
   const count = initial.k.length;
+  const crowded = count > 4; // six columns of numbers have to fit a phone
   const indices = [...Array(count).keys()];
   const name = (letter, i) => letter + "₁₂₃₄₅₆"[i];
   const colour = (i) => `var(--fig-${i + 1})`;
@@ -579,7 +581,7 @@ function render({ model, el }) {
   const cells = indices.map(() => indices.map(cell));
   const jacobian = make(
     "table",
-    { class: "fig-look-jacobian" },
+    { class: `fig-look-jacobian${crowded ? " fig-look-crowded" : ""}` },
     make("caption", { class: "fig-unseen" }, text.gradient_table),
     make("thead", {}, make("tr", {}, make("td"), ...indices.map((j) => head(name("s", j))))),
     make(
@@ -682,7 +684,7 @@ function render({ model, el }) {
       rows[i].bar.style.width = `${100 * weight}%`;
       cells[i].forEach((td, j) => {
         const entry = seen.jacobian[i][j];
-        td.textContent = sayTiny(entry, 3);
+        td.textContent = sayTiny(entry, crowded ? 2 : 3);
         const tint = entry > 0 ? "--fig-plus" : "--fig-minus"; // the sign is printed as well
         const strength = 0.45 * (Math.abs(entry) / 0.25); // no entry is larger than 0.25
         td.style.background = `rgb(var(${tint}) / ${strength})`;
