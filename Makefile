@@ -76,7 +76,7 @@ $(WORKED): $(READY) $(CHAPTERS) $(JUDGE) _toc.yml
 book: $(BOOK)  ## the HTML book
 
 $(BOOK): $(WORKED) $(SITE)
-	$(PY) -m jupyter_book.cli.main build . -W --keep-going -n -q
+	$(VENV)/bin/jupyter-book build . -W --keep-going -n -q
 	@touch $@
 
 report: $(REPORT)  ## grade the sample class

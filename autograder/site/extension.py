@@ -6,6 +6,7 @@ from typing import Any
 
 from docutils import nodes
 from sphinx.application import Sphinx
+from sphinx.config import Config
 from sphinx.errors import SphinxError
 from sphinx.transforms.post_transforms import SphinxPostTransform
 
@@ -35,6 +36,16 @@ def read_worked_page(app: Sphinx, docname: str, source: list[str]) -> None:
     app.env.note_dependency(str(worked))
     app.env.note_dependency(str(page))
     source[0] = json.dumps(notebook)
+
+
+def leave_out_authored_pages(app: Sphinx, config: Config) -> None:
+    """Read a chapter's notebook and not the authored page beside it (``config-inited``)."""
+    root = Path(app.srcdir)
+    config.exclude_patterns += [
+        page.relative_to(root).as_posix()
+        for page in root.glob("book/*.md")
+        if page.with_suffix(".ipynb").exists()
+    ]
 
 
 class ExerciseCards(SphinxPostTransform):
@@ -82,6 +93,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_config_value("comments_config", {}, "", [dict])
     app.add_html_math_renderer("mathml", (mathml.visit_inline, None), (mathml.visit_display, None))
     app.add_post_transform(ExerciseCards)
+    app.connect("config-inited", leave_out_authored_pages)
     app.connect("source-read", read_worked_page)
     app.connect("build-finished", trim_site)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -6,7 +6,7 @@ Everything here is idempotent: Sphinx copies its static files anew at every buil
 import html
 import re
 from collections.abc import Iterable, Iterator
-from importlib.resources import as_file, files
+from importlib.metadata import distribution
 from pathlib import Path
 
 import tinycss2
@@ -110,10 +110,10 @@ def _cut_math_font(target: Path, pages: list[str]) -> None:
     codes = {ord(letter) for letter in text}
     codes |= {italic for letter in text if (italic := _italic(letter))} | {ord("√")}
     target.parent.mkdir(exist_ok=True)
-    with as_file(files("ziamath.fonts") / "STIXTwoMath-Regular.ttf") as source:
-        font = TTFont(source)
-        _even_radicals(font)
-        _subset(font, target, codes, features=["kern", "liga", "ssty", "dtls", "mkmk", "mark"])
+    # By its path: importing ziamath would read fonts and warn of its own use of the library.
+    font = TTFont(distribution("ziamath").locate_file("ziamath/fonts/STIXTwoMath-Regular.ttf"))
+    _even_radicals(font)
+    _subset(font, target, codes, features=["kern", "liga", "ssty", "dtls", "mkmk", "mark"])
 
 
 def _even_radicals(font: TTFont) -> None:

@@ -68,10 +68,10 @@ def join(student: Notebook, worked: Notebook, page: dict[str, Any], name: str) -
                 file=name, cell=lost
             )
         )
-    metadata = {**student.get("metadata", {})}
-    widgets = worked.get("metadata", {}).get("widgets")
-    if widgets:
-        metadata["widgets"] = widgets
+    run_metadata = worked.get("metadata", {})
+    # The language tells Sphinx how to colour the code.
+    taken = {key: run_metadata[key] for key in ("language_info", "widgets") if key in run_metadata}
+    metadata = {**student.get("metadata", {}), **taken}
     return {**student, "metadata": metadata, "cells": cells}
 
 

@@ -1,0 +1,445 @@
+"""A small book, built as the whole one is: what its pages hold, how they behave in a browser."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SECRET = "the_whole_secret"
+FIGURE = """
+export default { render({ model, el }) {
+  el.innerHTML = '<label>width <input type="range" min="0" max="9"></label> <output></output>';
+  const [slider, out] = [el.querySelector("input"), el.querySelector("output")];
+  const show = () => { slider.value = out.textContent = model.get("width"); };
+  slider.addEventListener("input", () => {
+    model.set("width", slider.valueAsNumber); model.save_changes(); });
+  model.on("change:width", show); show();
+} };
+"""
+WIDGET = "0123456789abcdef0123456789abcdef"
+STUB = "def double(x):\n    raise NotImplementedError\n"
+ANSWER = f"def double(x):\n    {SECRET} = 2 * x\n    return {SECRET}\n"
+PIXEL = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGA"
+    "WjR9awAAAABJRU5ErkJggg=="
+)
+PROSE = r"""# A chapter
+
+A number $\sqrt{d}$, and {eq}`eq-sum`.
+
+$$
+s = \sum_{i=1}^{d} q_i k_i
+$$ (eq-sum)
+
+```{admonition} Claim to test
+:class: claim
+
+That it moves.
+```
+
+````{admonition} Which?
+:class: quiz
+
+```{dropdown} A. This one
+No: *that* one.
+```
+````
+
+| a | b |
+|---|---|
+| 1 | 2 |
+"""
+
+
+def code(key, source, outputs=()):
+    return {
+        "cell_type": "code",
+        "id": key,
+        "metadata": {},
+        "source": source,
+        "outputs": list(outputs),
+        "execution_count": None,
+    }
+
+
+def shown(**data):
+    return {"output_type": "display_data", "metadata": {}, "data": data}
+
+
+def write_book(root, answers="shown"):
+    """A book of one chapter in ``root``, with the repository's own configuration."""
+    for folder in ("book", "_build/worked", "_build/page"):
+        (root / folder).mkdir(parents=True, exist_ok=True)
+    shutil.copy(ROOT / "_config.yml", root)
+    shutil.copytree(ROOT / "book/_site", root / "book/_site", dirs_exist_ok=True)
+    (root / "_toc.yml").write_text(
+        "format: jb-book\nroot: book/start\nchapters:\n  - file: book/chapter\n", encoding="utf-8"
+    )
+    (root / "book/start.md").write_text("# The start\n\nHello.\n", encoding="utf-8")
+    # The authored page lies beside the notebook, as everywhere, and is not read.
+    (root / "book/chapter.md").write_text(f"# Authored {SECRET}\n", encoding="utf-8")
+    cells = [
+        {"cell_type": "markdown", "id": "prose", "metadata": {}, "source": PROSE},
+        {"cell_type": "markdown", "id": "double-about", "metadata": {}, "source": "**Exercise**"},
+        code("double", STUB),
+        code("double-check", 'check("chapter.double")'),
+        code("use", "print(double(3))"),
+        code("figure", "Figure()"),
+        code("plot", "plt.plot(x)"),
+    ]
+    outputs = {
+        "double-check": [{"output_type": "stream", "name": "stdout", "text": "check's output"}],
+        "use": [{"output_type": "stream", "name": "stdout", "text": "worked output 6"}],
+        "figure": [
+            shown(
+                **{
+                    "text/plain": "Figure()",
+                    "application/vnd.jupyter.widget-view+json": {"model_id": WIDGET},
+                }
+            )
+        ],
+        "plot": [shown(**{"image/png": PIXEL, "text/plain": "<Figure>"})],
+    }
+    student = {
+        "cells": cells,
+        "metadata": {"kernelspec": {"name": "python3", "display_name": "Python 3"}},
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
+    worked = json.loads(json.dumps(student))
+    for cell in worked["cells"]:
+        if cell["cell_type"] == "code":
+            cell["outputs"] = outputs.get(cell["id"], [])
+        if cell["id"] == "double":
+            cell["source"] = ANSWER
+    state = {"model_name": "AnyModel", "state": {"_esm": FIGURE, "width": 3}}
+    worked["metadata"]["language_info"] = {"name": "python", "pygments_lexer": "ipython3"}
+    worked["metadata"]["widgets"] = {
+        "application/vnd.jupyter.widget-state+json": {"state": {WIDGET: state}}
+    }
+    page = {
+        "answers": answers,
+        "exercises": {"double": {"hints": ["Twice?", "A sum?", "x + x"], "answer": ANSWER}},
+    }
+    for path, value in (
+        ("book/chapter.ipynb", student),
+        ("_build/worked/chapter.ipynb", worked),
+        ("_build/page/chapter.json", page),
+    ):
+        (root / path).write_text(json.dumps(value), encoding="utf-8")
+    return root
+
+
+def build(root):
+    """Build the book in ``root`` as the Makefile does."""
+    return subprocess.run(
+        [
+            Path(sys.executable).with_name("jupyter-book"),
+            "build",
+            ".",
+            "-W",
+            "--keep-going",
+            "-n",
+            "-q",
+        ],
+        cwd=root,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The built small book."""
+    root = write_book(tmp_path_factory.mktemp("book"))
+    result = build(root)
+    assert result.returncode == 0, result.stderr
+    return root / "_build/html"
+
+
+@pytest.fixture(scope="module")
+def page(site):
+    return (site / "book/chapter.html").read_text(encoding="utf-8")
+
+
+def texts(site):
+    """Every text file of a site with its content."""
+    for path in sorted(site.rglob("*")):
+        if path.suffix in {".html", ".js", ".json", ".ipynb", ".md", ".txt", ".css"}:
+            yield path.relative_to(site).as_posix(), path.read_text(encoding="utf-8")
+
+
+@pytest.mark.build
+class TestPage:
+    def test_what_is_handed_out_is_the_students_notebook(self, site, page):
+        handed = site / "_sources/book/chapter.ipynb"
+        assert handed.read_bytes() == (site.parents[1] / "book/chapter.ipynb").read_bytes()
+        assert 'href="../_sources/book/chapter.ipynb" download' in page
+        assert "/blob/main/book/chapter.ipynb" in page
+
+    def test_the_answer_stands_in_its_dropdown_alone(self, site, page):
+        """In the page and the search index, but in nothing that is handed out."""
+        holders = {name for name, text in texts(site) if SECRET in text}
+        assert holders - {"searchindex.js"} == {"book/chapter.html"}
+        before, after = page.split("Worked answer", 1)
+        assert SECRET not in before
+        assert SECRET in after
+
+    def test_an_exercise_is_one_box(self, page):
+        card = page[page.index('class="exercise docutils') :]
+        order = ["exercise-about", "NotImplementedError", "tag_check", "Hint 1", "Hint 3", "Worked"]
+        assert [card.index(word) for word in order] == sorted(card.index(word) for word in order)
+
+    def test_outputs_are_those_of_the_worked_run(self, page):
+        assert "worked output 6" in page
+        assert "check's output" not in page
+        assert "check&#39;s output" not in page
+
+    def test_formulas_are_mathml_with_numbers(self, page):
+        assert page.count("<math") == 2
+        assert re.search(r'id="equation-eq-sum".*?\(1\)', page, re.DOTALL)
+        assert re.search(r'href="#equation-eq-sum"[^>]*>\(1\)<', page)
+
+    def test_nothing_is_loaded_from_elsewhere(self, site):
+        loads = re.compile(
+            r"""<(?:script|link|img|iframe)\b[^>]*?(?:src|href)=["']((?:https?:)?//[^"']+)|@import[^;]+//|url\(["']?(?:https?:)?//"""
+        )
+        for name, text in texts(site):
+            if name.endswith((".html", ".css")):
+                assert not loads.findall(text), name
+
+    def test_no_large_file_stays(self, site):
+        """fontawesome.js alone has 1.5 MB, the theme's style sheet 397 KB."""
+        sizes = {path.name: path.stat().st_size for path in site.rglob("*") if path.is_file()}
+        assert max(sizes.values()) < 150_000, max(sizes, key=sizes.get)
+
+
+@pytest.mark.build
+def test_hidden_answers_are_nowhere_on_the_site(tmp_path):
+    root = write_book(tmp_path, answers="hidden")
+    assert build(root).returncode == 0
+    assert [name for name, text in texts(root / "_build/html") if SECRET in text] == []
+
+
+@pytest.mark.build
+def test_a_stale_worked_run_is_one_line(tmp_path):
+    root = write_book(tmp_path)
+    path = root / "book/chapter.ipynb"
+    path.write_text(path.read_text(encoding="utf-8").replace("double(3)", "double(4)"), "utf-8")
+    result = build(root)
+    assert result.returncode != 0
+    assert "book/chapter.ipynb: cell 'use' differs from its worked run" in result.stderr
+    assert str(root) + "/book" not in result.stderr
+
+
+@pytest.mark.build
+def test_a_malformed_formula_is_a_warning_with_its_place(tmp_path):
+    root = write_book(tmp_path)
+    (root / "book/start.md").write_text("# The start\n\nSee $\\nonsense{x}$.\n", encoding="utf-8")
+    result = build(root)
+    assert result.returncode != 0
+    assert re.search(r"start\.md:3: WARNING: formula `\\nonsense\{x\}`", result.stderr)
+
+
+# --- in a browser ------------------------------------------------------------------------------
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+MAC = "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"
+FLAGS = [
+    "--no-sandbox",  # Chromium's own sandbox refuses to start as root
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+# Text whose contrast with what lies behind it is under WCAG 2.1's AA: 4.5, large text 3.
+CONTRAST = r"""
+() => {
+  const canvas = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
+  const paint = (...layers) => {
+    canvas.clearRect(0, 0, 1, 1);
+    for (const layer of layers) { canvas.fillStyle = layer; canvas.fillRect(0, 0, 1, 1); }
+    return [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3);
+  };
+  const light = (rgb) => {
+    const [r, g, b] = rgb.map((v) => v / 255).map((v) =>
+      v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const found = new Set();
+  for (const el of document.querySelectorAll("body *")) {
+    const own = [...el.childNodes].filter((n) => n.nodeType === 3 && n.data.trim());
+    if (!own.length) continue;
+    if (!el.checkVisibility({ opacityProperty: true, visibilityProperty: true })) continue;
+    if (el.closest("svg, [aria-hidden=true], [disabled], script, style")) continue;
+    const box = el.getBoundingClientRect();
+    if (box.width < 2 || box.height < 2) continue;
+    const layers = [];
+    for (let at = el; at; at = at.parentElement) {
+      layers.unshift(getComputedStyle(at).backgroundColor);
+    }
+    const style = getComputedStyle(el);
+    const back = paint("white", ...layers), front = paint("white", ...layers, style.color);
+    const [a, b] = [light(back), light(front)].sort((x, y) => y - x);
+    const size = parseFloat(style.fontSize), bold = +style.fontWeight >= 700;
+    const wanted = size >= 24 || (bold && size >= 18.66) ? 3 : 4.5;
+    const ratio = (a + 0.05) / (b + 0.05);
+    const text = own[0].data.trim().slice(0, 30);
+    if (ratio < wanted) found.add(`${el.tagName}.${el.className} ${text} ${ratio.toFixed(2)}`);
+  }
+  return [...found];
+}
+"""
+
+# Controls that have no name, and those whose aria-label lacks the words that they show.
+UNNAMED = r"""
+() => [...document.querySelectorAll("a[href], button, summary, input")].filter((el) => {
+  if (!el.checkVisibility()) return false;
+  const label = (el.getAttribute("aria-label") ?? "").trim().toLowerCase();
+  const text = el.innerText.trim().toLowerCase();
+  const named = label || text || el.title || el.labels?.length || el.placeholder
+    || el.querySelector("img[alt]:not([alt=''])");
+  return !named || (label && text && !label.includes(text));
+}).map((el) => el.outerHTML.slice(0, 200))
+"""
+
+
+def browser_path():
+    """A Chromium on this machine."""
+    for name in NAMES:
+        if found := shutil.which(name):
+            return found
+    if Path(MAC).exists():
+        return MAC
+    if os.environ.get("CI"):
+        pytest.fail("no Chromium: `make system` installs it or says what is missing")
+    pytest.skip("no Chromium on this machine: `make system` says how to get one")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    path = browser_path()
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        yield chromium
+        chromium.close()
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        """Say nothing."""
+
+
+@pytest.fixture(scope="module")
+def whole_book():
+    """The whole book as `make` builds it."""
+    site = ROOT / "_build/html"
+    if not (site / "index.html").exists():
+        pytest.skip("the book is not built: `make book` builds it, and `make test` does so first")
+    return site
+
+
+@pytest.fixture(scope="module")
+def chapters(site, whole_book):
+    """Page files to look at: the small book's chapter and every page of the whole book."""
+    return [site / "book/chapter.html", *sorted((whole_book / "book").glob("*.html"))]
+
+
+@pytest.fixture
+def look(browser):
+    """Opens a page; at the end nothing has been asked of another site, and no error was logged."""
+    contexts, requests, errors = [], [], []
+
+    def opened(url, **options):
+        context = browser.new_context(**options)
+        contexts.append(context)
+        tab = context.new_page()
+        tab.on("request", lambda request: requests.append(request.url))
+        tab.on("pageerror", lambda error: errors.append(str(error)))
+        tab.on(
+            "console",
+            lambda said: errors.append(said.text) if said.type in ("error", "warning") else None,
+        )
+        tab.goto(url)
+        tab.wait_for_load_state("networkidle")
+        return tab
+
+    yield opened
+    for context in contexts:
+        context.close()
+    own = re.compile(r"(file:///|data:|blob:|http://127\.0\.0\.1[:/])")
+    assert [url for url in requests if not own.match(url)] == []
+    assert errors == []
+
+
+@pytest.fixture
+def served(site):
+    """The small book over HTTP."""
+    handler = partial(Quiet, directory=str(site))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("scheme", ["file", "http"])
+def test_a_figure_moves_without_a_kernel(look, site, served, scheme):
+    address = site.as_uri() if scheme == "file" else served
+    tab = look(f"{address}/book/chapter.html")
+    slider, output = tab.locator(".figure-live input"), tab.locator(".figure-live output")
+    assert output.inner_text() == "3"
+    slider.focus()
+    tab.keyboard.press("ArrowRight")
+    assert output.inner_text() == "4"
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("colours", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1366])
+def test_pages_can_be_read_everywhere(look, chapters, colours, width):
+    """Enough contrast, controls with names, nothing wider than the screen."""
+    for path in chapters:
+        tab = look(path.as_uri(), color_scheme=colours, viewport={"width": width, "height": 900})
+        tab.evaluate("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
+        assert tab.evaluate(CONTRAST) == [], path.name
+        assert tab.evaluate(UNNAMED) == [], path.name
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width, path.name
+
+
+@pytest.mark.browser
+def test_search_finds_a_page(look, site):
+    tab = look(f"{site.as_uri()}/search.html?q=chapter")
+    tab.locator("#search-results li a").first.wait_for()
+    assert "chapter.html" in tab.locator("#search-results li a").first.get_attribute("href")
+
+
+@pytest.mark.browser
+def test_the_whole_books_figures_live(look, whole_book):
+    """Each figure in the book draws itself, and every picture is put into words."""
+    for path in sorted((whole_book / "book").glob("*.html")):
+        tab = look(path.as_uri())
+        views = tab.locator('script[type="application/vnd.jupyter.widget-view+json"]').count()
+        assert tab.locator(".figure-live > *").count() >= views, path.name
+        bare = tab.evaluate(
+            "[...document.images].filter((i) => !i.alt || i.alt.includes('/')).map((i) => i.src)"
+        )
+        assert bare == [], path.name
