@@ -101,8 +101,7 @@ def read_page(stem: str, text: str, order: Sequence[str]) -> Page:
     heading, slug = stem, _slug(stem)
     counts: dict[str, int] = {}
     for cell, start in zip(notebook.cells, notebook.metadata["source_map"], strict=True):
-        while start < len(lines) and not lines[start].strip():
-            start += 1
+        first = next((i for i in range(start, len(lines)) if lines[i].strip()), start)
         own: list[tuple[str, str]] = []
         if cell.cell_type == "markdown":
             label = ""
@@ -122,7 +121,7 @@ def read_page(stem: str, text: str, order: Sequence[str]) -> Page:
                 cell.source,
                 dict(cell.metadata),
                 first_heading,
-                start + 1,
+                first + 1,
                 f"{first_slug}-{counts[first_slug]}",
             )
         )

@@ -52,7 +52,7 @@ def _execute(files: Files, worked: dict[str, Any]) -> dict[str, Any]:
     from nbclient import NotebookClient  # noqa: PLC0415
     from nbclient.exceptions import CellExecutionError, CellTimeoutError  # noqa: PLC0415
 
-    nb = nbformat.from_dict(worked)
+    nb = nbformat.from_dict(worked)  # type: ignore[no-untyped-call]
     # An empty folder: what a page needs it imports, it reads no files beside it.
     with tempfile.TemporaryDirectory(prefix="worked-") as folder:
         client = NotebookClient(
@@ -71,7 +71,7 @@ def _execute(files: Files, worked: dict[str, Any]) -> dict[str, Any]:
             client.execute(env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"})
         except (CellExecutionError, CellTimeoutError) as error:
             raise SourceError(_failure(files, nb, error)) from error
-    executed: dict[str, Any] = json.loads(nbformat.writes(nb))
+    executed = json.loads(nbformat.writes(nb))  # type: ignore[no-untyped-call]
     result = _joined(executed)
     result["metadata"]["language_info"] = {"name": "python"}
     return result

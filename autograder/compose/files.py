@@ -60,7 +60,7 @@ def write(path: Path, text: str) -> bool:
 
 
 def write_composed(files: Files, composed: Composed) -> list[Path]:
-    """Write student's notebook, worked notebook (known outputs stay) and page; return the changed."""
+    """Write the notebooks (known outputs stay) and the page; return the files that changed."""
     worked = notebook.with_outputs_of(composed.worked, notebook.read(files.worked))
     page = json.dumps(composed.page, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
     wanted = {
@@ -131,7 +131,5 @@ def repository(root: Path) -> str:
     config = yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else None
     url = ((config or {}).get("repository") or {}).get("url")
     if not url:
-        raise SourceError(
-            "_config.yml: repository: url: is missing; write the repository's address"
-        )
+        raise SourceError("_config.yml: repository: url: is missing; write its address")
     return str(url).rstrip("/")

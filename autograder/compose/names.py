@@ -1,14 +1,15 @@
 """Which names a cell needs from elsewhere, and which it makes: by syntax, without running it.
 
 Four things rest on it: an answer may use only what stands above it; cells that depend on an
-exercise are tagged; a stub never needs a demonstration; and at grading a cell that the learner added
-runs only if an answer needs a name that it makes.
+exercise are tagged; a stub never needs a demonstration; and a cell that the learner added runs at
+grading only if an answer needs a name that it makes.
 """
 
 from __future__ import annotations
 
 import ast
 import builtins
+import re
 import symtable
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,10 @@ from autograder.guest.cells import python_of
 
 # What every notebook has without making it.
 GIVEN = frozenset(dir(builtins)) | {"display", "get_ipython", "__name__", "__doc__", "__file__"}
+
+
+# Line magics that run the rest of their line.
+_RUNS_LINE = re.compile(r"^(?P<indent>\s*)%(?:time|timeit|prun)\b(?:\s+-\S+)*\s+(?P<code>\S.*)$")
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,7 @@ def names(source: str) -> Names:
     Raises:
         SyntaxError: the cell is not Python.
     """
-    tree = ast.parse(python_of(source))
+    tree = ast.parse(_python(source))
     needs: set[str] = set()
     late: set[str] = set()
     makes: set[str] = set()
@@ -75,6 +80,18 @@ def names(source: str) -> Names:
     # A function's globals are looked up when it is called: the cell's later lines may make them.
     needs |= late - makes
     return Names(frozenset(needs - GIVEN), frozenset(makes), frozenset(changes - makes), makes_any)
+
+
+def _python(source: str) -> str:
+    """The Python of a cell, that of lines such as ``%time f(x)`` included."""
+    given, kept = source.split("\n"), python_of(source).split("\n")
+    if len(given) != len(kept):
+        return python_of(source)
+    for number, (line, python) in enumerate(zip(given, kept, strict=True)):
+        match = _RUNS_LINE.match(line) if line != python else None
+        if match:
+            kept[number] = match["indent"] + match["code"]
+    return "\n".join(kept)
 
 
 def _scopes(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:

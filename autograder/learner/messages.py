@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import contextlib
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autograder.i18n import _
 from autograder.learner import known
 
+if TYPE_CHECKING:
+    from autograder.compose.names import Names
+
 NEEDED = _("✘ `{name}` is not answered yet: this cell needs it.")
-NOT_RUN = _("✘ `{name}` is not defined: run the cell above that holds its exercise first.")
-MADE_FROM = _(
-    "✘ `{made}` is missing: the cell that makes it needs `{name}`, which is not answered."
-)
+NOT_RUN = _("✘ `{name}` is not defined: run the cell above that makes it first.")
+MADE_FROM = _("✘ `{made}` is missing: the cell that makes it needs `{name}`, not answered yet.")
 
 
 class Watcher:
@@ -24,15 +25,25 @@ class Watcher:
     """
 
     def __init__(self) -> None:
-        self._missing: dict[str, str] = {}  # name: the exercise whose answer it waits for
+        self._cell = ""
+        self._missing: dict[str, str] = {}  # a name, and the exercise whose answer it waits for
 
     def install(self, shell: Any) -> None:
-        """Start to watch an IPython shell; a second time does nothing."""
+        """Start to watch an IPython shell, unless one watches it already."""
         if getattr(shell, "_course_watcher", None) is not None:
             return
         shell._course_watcher = self
         shell.set_custom_exc((Exception,), self._on_error)
-        shell.events.register("post_run_cell", self._on_success)
+        shell.events.register("pre_run_cell", self._before)
+        shell.events.register("post_run_cell", self._after)
+
+    def _before(self, info: Any) -> None:
+        self._cell = info.raw_cell
+
+    def _after(self, result: Any) -> None:
+        if self._missing and result.success:
+            for name in _names(self._cell).makes:
+                self._missing.pop(name, None)
 
     def _on_error(
         self,
@@ -45,67 +56,56 @@ class Watcher:
         line = None
         # A fault of ours must not stand between the learner and the error.
         with contextlib.suppress(Exception):
-            line = self.explain(error, trace, _source_of(shell))
+            line = self.explain(error)
         if line is None:
-            shell.showtraceback((kind, error, trace), tb_offset=tb_offset)
-        else:
-            print(line)
-            # what a front end would repeat in its reply is the last traceback, of another cell
-            shell._last_traceback = [line]
-
-    def _on_success(self, result: Any) -> None:
-        if not self._missing or not result.success:
+            shell.showtraceback(
+                (kind, error, trace), tb_offset=tb_offset, running_compiled_code=True
+            )
             return
-        with contextlib.suppress(Exception):
-            for name in _names(result.info.raw_cell).makes:
-                self._missing.pop(name, None)
+        print(line)
+        # The kernel's reply repeats the last traceback, which would be that of another cell.
+        shell._last_traceback = [line]
 
-    def explain(self, error: BaseException, trace: TracebackType | None, source: str) -> str | None:
-        """One line where an unanswered exercise is the reason, else None."""
-        stub = _stub_behind(error, trace)
+    def explain(self, error: BaseException) -> str | None:
+        """One line where an unanswered exercise is the reason for the running cell's error."""
+        stub = _stub_behind(error)
+        found = _names(self._cell)
         if stub is not None:
-            self._remember(source, stub)
+            self._remember(found, stub)
             return NEEDED.format(name=stub)
-        if isinstance(error, NameError):
-            name = error.name or ""
-            if name not in self._missing and known.by_name(name) is not None:
-                return NOT_RUN.format(name=name)
-        waiting = [name for name in sorted(_names(source).needs) if name in self._missing]
+        waiting = sorted(found.needs & self._missing.keys())
         if waiting:
             exercise = self._missing[waiting[0]]
-            self._remember(source, exercise)
+            self._remember(found, exercise)
             return MADE_FROM.format(made=waiting[0], name=exercise)
+        if isinstance(error, NameError) and error.name and known.by_name(error.name):
+            return NOT_RUN.format(name=error.name)
         return None
 
-    def _remember(self, source: str, exercise: str) -> None:
-        with contextlib.suppress(SyntaxError):
-            found = _names(source)
-            for name in found.makes | found.changes:
-                self._missing[name] = exercise
+    def _remember(self, found: Names, exercise: str) -> None:
+        self._missing |= dict.fromkeys(found.makes | found.changes, exercise)
 
 
-def _names(source: str) -> Any:
-    from autograder.compose.names import names  # noqa: PLC0415 — asked for after a failure only
+def _names(source: str) -> Names:
+    # Asked for after a failure only: most notebooks never need it.
+    from autograder.compose.names import Names, names  # noqa: PLC0415
 
-    return names(source)
+    try:
+        return names(source)
+    except SyntaxError:
+        return Names()
 
 
-def _source_of(shell: Any) -> str:
-    """Source of the cell that is running."""
-    return str(shell.history_manager.input_hist_raw[-1])
-
-
-def _stub_behind(error: BaseException | None, trace: TracebackType | None) -> str | None:
+def _stub_behind(error: BaseException | None) -> str | None:
     """Name of the exercise whose untouched stub raised, or None."""
     while error is not None:
         if type(error) is NotImplementedError and not error.args:
-            last = error.__traceback__ or trace
-            while last is not None and last.tb_next is not None:
-                last = last.tb_next
-            if last is not None:
-                code = last.tb_frame.f_code
-                # co_qualname is new in Python 3.11: "SelfAttention.forward"
-                name = code.co_qualname.split(".")[0]
+            trace = error.__traceback__
+            while trace is not None and trace.tb_next is not None:
+                trace = trace.tb_next
+            if trace is not None:
+                # such as "SelfAttention.forward"; the exercise is the outermost name
+                name = trace.tb_frame.f_code.co_qualname.split(".")[0]
                 if known.by_name(name) is not None:
                     return name
         error = error.__cause__ or error.__context__

@@ -99,4 +99,5 @@ def show(report: Report) -> None:
     if get_ipython() is None:
         print(report.text())
         return
-    display({"text/html": report.html(), "text/plain": report.text()}, raw=True)
+    both = {"text/html": report.html(), "text/plain": report.text()}
+    display(both, raw=True)  # type: ignore[no-untyped-call]

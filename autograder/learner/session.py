@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from autograder import chapters
-from autograder.checking import Exercise
+from autograder.checking import Exercise, Message
 from autograder.i18n import _, ngettext
 from autograder.judge import Judge, opening
 from autograder.learner import known
@@ -28,37 +28,63 @@ RUNGS = 3
 _MISSING = object()
 
 
+@dataclass(frozen=True)
+class Look:
+    """What the checks said: the result, and the message of each check that failed."""
+
+    judge: Judge
+    result: ExerciseResult
+    messages: dict[str, Message]
+
+
 @dataclass
 class Session:
     """What is known of a learner's work since the kernel started."""
 
     judges: dict[str, Judge] = field(default_factory=dict)
     results: dict[str, ExerciseResult] = field(default_factory=dict)
-    touched: dict[str, None] = field(default_factory=dict)
+    touched: set[str] = field(default_factory=set)
     diagnosed: dict[str, str] = field(default_factory=dict)
     rungs: dict[str, int] = field(default_factory=dict)
 
-    def judge(self, exercise: Exercise) -> Judge:
-        """The judge of the visible checks; it learns how the bank behaves once."""
-        if exercise.id not in self.judges:
-            # What a bug-finding exercise hands out is not explained: its faults are to be found.
-            entries = [entry for entry in chapters.entries(exercise) if not entry.given]
-            self.judges[exercise.id] = Judge(
-                exercise, entries, seed=LEARNER_SEED, checks=lambda check: not check.hidden
-            )
-        return self.judges[exercise.id]
-
-    def look(self, exercise: Exercise, target: object) -> ExerciseResult:
+    def look(self, exercise: Exercise, target: object) -> Look:
         """Run the visible checks, and remember what came of them."""
-        self.touched[exercise.stem] = None
-        result = self.judge(exercise).judge(opening(exercise, target))
-        self.results[exercise.id] = result
-        if result.diagnoses:
-            mistake = result.diagnoses[0]
+        self.touched.add(exercise.stem)
+        if exercise.id not in self.judges:
+            # It is kept, since it learns how the bank behaves once.
+            self.judges[exercise.id] = Judge(
+                exercise,
+                chapters.entries(exercise),
+                seed=LEARNER_SEED,
+                checks=lambda check: not check.hidden,
+            )
+        look = look_at(self.judges[exercise.id], target)
+        self.results[exercise.id] = look.result
+        for mistake in look.result.diagnoses[:1]:
             if self.diagnosed.get(exercise.id) != mistake:
                 self.diagnosed[exercise.id] = mistake
-                self.rungs[exercise.id] = self.judge(exercise).explanation(mistake).rung
-        return result
+                self.rungs[exercise.id] = look.judge.explanation(mistake).rung
+        return look
+
+
+def look_at(judge: Judge, target: object) -> Look:
+    """Judge an object of this process.
+
+    What a bug-finding exercise hands out is recognised and not explained: its faults are to be
+    found.
+    """
+    outcomes = judge.outcomes(opening(judge.exercise, target))
+    result = judge.result(outcomes)
+    messages = {name: item.message for name, item in outcomes.items() if item.message}
+    checks = []
+    for item in result.checks:
+        entry = judge.explanation(item.diagnosis) if item.diagnosis else None
+        if entry is not None and entry.given:
+            item = replace(item, diagnosis=None, message=str(messages[item.name]))  # noqa: PLW2901
+        elif entry is not None:
+            messages[item.name] = replace(messages[item.name], cause=entry.why)
+        checks.append(item)
+    return Look(judge, replace(result, checks=tuple(checks)), messages)
 
 
 _session = Session()
@@ -82,7 +108,7 @@ def check(exercise_id: str) -> float | None:
     if grading:
         return _points_for_nbgrader(exercise, target)
     if target is _MISSING:
-        _session.touched[exercise.stem] = None
+        _session.touched.add(exercise.stem)
         print(
             _("✘ `{name}` is not defined yet: run the cell above first, then check again.").format(
                 name=exercise.name
@@ -90,11 +116,9 @@ def check(exercise_id: str) -> float | None:
         )
         return None
     try:
-        result = _session.look(exercise, target)
+        show(_report(exercise, _session.look(exercise, target)))
     except KeyboardInterrupt:
         print(_("✘ Interrupted: the check had not finished. Is there a loop that does not end?"))
-        return None
-    show(_report(exercise, result))
     return None
 
 
@@ -108,7 +132,7 @@ def hint(exercise_id: str) -> None:
     if isinstance(exercise, str):
         print(exercise)
         return
-    _session.touched[exercise.stem] = None
+    _session.touched.add(exercise.stem)
     rung = _session.rungs.get(exercise.id, 1)
     if rung > RUNGS:
         show(
@@ -184,49 +208,54 @@ def _shell() -> Any:
     return get_ipython()
 
 
-def _report(exercise: Exercise, result: ExerciseResult) -> Report:
-    if result.open:
-        return Report(
-            exercise.title,
-            [
-                Line(
-                    _("`{name}` is not answered yet.").format(name=exercise.name),
-                    passed=False,
-                    details=(
-                        _("Write your code in the cell above in place of")
-                        + " `raise NotImplementedError`, "
-                        + _("run that cell, then this one."),
-                        _('hint("{id}") shows a first hint.').format(id=exercise.id),
-                    ),
-                )
-            ],
+def _report(exercise: Exercise, look: Look) -> Report:
+    result = look.result
+    if result.open and not any(item.passed for item in result.checks):
+        line = Line(
+            _("`{name}` is not answered yet.").format(name=exercise.name),
+            passed=False,
+            details=(
+                _(
+                    "Write your code in the cell above, in place of `raise NotImplementedError`; "
+                    "run that cell, then this one."
+                ),
+                _('`hint("{id}")` shows a first hint.').format(id=exercise.id),
+            ),
         )
+        return Report(exercise.title, [line])
     asks = {item.name: " ".join(item.asks.split()) for item in exercise.checks}
-    lines = []
     explained: set[str] = set()
+    lines = []
     for item in result.checks:
+        details: list[str] = []
         link = None
+        if item.name in look.messages:
+            details += _three_parts(look.messages[item.name], certain=item.diagnosis is not None)
         if item.diagnosis and item.diagnosis not in explained:
             explained.add(item.diagnosis)
-            label = _session.judge(exercise).explanation(item.diagnosis).see
+            label = look.judge.explanation(item.diagnosis).see
             link = (section_url(exercise.stem, label), label) if label else None
-        details = tuple(item.message.splitlines()) if item.message else ()
-        lines.append(Line(asks[item.name], item.passed, details, link))
-    most = sum(item.max_points for item in result.checks)
+        lines.append(Line(asks[item.name], item.passed, tuple(details), link))
     title = _("{title}: {score:g} of {most:g} points").format(
-        title=exercise.title, score=result.score, most=most
+        title=exercise.title, score=result.score, most=result.max_score
     )
-    hidden = sum(item.hidden for item in exercise.checks)
-    closing = []
-    if hidden:
-        closing.append(
-            ngettext(
-                "{n} more check runs when the notebook is graded.",
-                "{n} more checks run when the notebook is graded.",
-                hidden,
-            ).format(n=hidden)
-        )
-    return Report(title, lines, closing)
+    left = len(exercise.checks) - len(result.checks)
+    closing = ngettext(
+        "{n} more check runs when the notebook is graded.",
+        "{n} more checks run when the notebook is graded.",
+        left,
+    ).format(n=left)
+    return Report(title, lines, [closing] if left else [])
+
+
+def _three_parts(message: Message, *, certain: bool) -> list[str]:
+    cause = _("The mistake: {cause}") if certain else _("Likely cause: {cause}")
+    parts = [message.seen]
+    if message.cause:
+        parts.append(cause.format(cause=message.cause))
+    if message.next_step:
+        parts.append(_("Next step: {step}").format(step=message.next_step))
+    return parts
 
 
 def _points_for_nbgrader(exercise: Exercise, target: object) -> float:
@@ -239,10 +268,9 @@ def _points_for_nbgrader(exercise: Exercise, target: object) -> float:
         print(_("✘ `{name}` is not defined.").format(name=exercise.name))
         return 0.0
     seed = int(os.environ.get("COURSE_SEED", LEARNER_SEED))
-    judge = Judge(exercise, chapters.entries(exercise), seed=seed)
-    result = judge.judge(opening(exercise, target))
-    show(_report(exercise, result))
-    return float(result.score)
+    look = look_at(Judge(exercise, chapters.entries(exercise), seed=seed), target)
+    show(_report(exercise, look))
+    return float(look.result.score)
 
 
 _watching = _shell()
