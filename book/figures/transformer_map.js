@@ -1,0 +1,549 @@
+// A map of the Transformer of 2017: choose a part, move the sizes, and shapes and counts follow.
+// The widget that starts it, and every word it shows, stand in transformer_map.py.
+
+// --- the mathematics: pure functions, compared with torch by tests/test_figures.py -------------
+
+/** Parameters of each part over all layers, as a function of the sizes. */
+export function countParameters({ H, d, F, N, V }) {
+  const D = H * d;
+  const attention = N * 4 * (D * D + D); // query, key, value, output
+  const norm = N * 2 * D;
+  const feedForward = N * (D * F + F + F * D + D);
+  return {
+    source_embedding: V * D,
+    source_positions: 0,
+    encoder_attention: attention,
+    encoder_norm: 2 * norm,
+    encoder_feed_forward: feedForward,
+    target_embedding: 0,
+    target_positions: 0,
+    decoder_attention: attention,
+    cross_attention: attention,
+    decoder_norm: 3 * norm,
+    decoder_feed_forward: feedForward,
+    output: 0,
+  };
+}
+
+/** What goes into a part and comes out of it: letters, and with the sizes filled in. */
+export function shapesOf(part) {
+  const side = part.startsWith("source") || part.startsWith("encoder") ? "S" : "T";
+  if (part.endsWith("embedding")) return { in: ["B", side], out: ["B", side, "D"] };
+  if (part === "output") return { in: ["B", "T", "D"], out: ["B", "T", "V"] };
+  return { in: ["B", side, "D"], out: ["B", side, "D"] };
+}
+
+/** The letters of a shape with their sizes: `["B", "S"]` → "(32, 7)". */
+export function fillShape(letters, sizes) {
+  const all = { ...sizes, D: sizes.H * sizes.d };
+  return `(${letters.map((letter) => all[letter]).join(", ")})`;
+}
+
+export function total(parameters) {
+  return Object.values(parameters).reduce((sum, one) => sum + one, 0);
+}
+
+// --- common to all figures: begin (README.md; the same in every figure, a test compares) --------
+
+const COMMON_STYLE = (() => {
+  const light = `
+    --fig-back: var(--pst-color-background, var(--jp-layout-color0, #ffffff));
+    --fig-text: var(--pst-color-text-base, var(--jp-content-font-color1, #1f2328));
+    --fig-muted: var(--pst-color-text-muted, var(--jp-content-font-color2, #48566b));
+    --fig-line: var(--pst-color-border, var(--jp-border-color1, #d1d5da));
+    --fig-surface: var(--pst-color-surface, var(--jp-layout-color2, #f3f4f5));
+    --fig-edge: #6b7684; --fig-focus: #0a5fd6; --fig-plus: 26 134 224; --fig-minus: 214 69 11;
+    --fig-1: #1a86e0; --fig-2: #d6450b; --fig-3: #00705f;
+    --fig-4: #7a1466; --fig-5: #827c2f; --fig-6: #7d8c8c; color-scheme: light;`;
+  const dark = `
+    --fig-back: var(--pst-color-background, var(--jp-layout-color0, #14181e));
+    --fig-text: var(--pst-color-text-base, var(--jp-content-font-color1, #ced6dd));
+    --fig-muted: var(--pst-color-text-muted, var(--jp-content-font-color2, #a4adb8));
+    --fig-line: var(--pst-color-border, var(--jp-border-color1, #48566b));
+    --fig-surface: var(--pst-color-surface, var(--jp-layout-color2, #29313d));
+    --fig-edge: #8b96a3; --fig-focus: #7cc4ff; --fig-plus: 74 143 220; --fig-minus: 217 116 31;
+    --fig-1: #4a8fdc; --fig-2: #d9741f; --fig-3: #35dc8f;
+    --fig-4: #f5aef2; --fig-5: #e8ee55; --fig-6: #a3a3a3; color-scheme: dark;`;
+  // The system's wish first; then what the book's theme, JupyterLab or Colab says, either way.
+  return `
+  .fig { ${light} }
+  @media (prefers-color-scheme: dark) { .fig { ${dark} } }
+  html[data-theme="light"] .fig, body[data-jp-theme-light="true"] .fig,
+  html[theme="light"] .fig { ${light} }
+  html[data-theme="dark"] .fig, body[data-jp-theme-light="false"] .fig,
+  html[theme="dark"] .fig { ${dark} }
+  .fig, .fig * { box-sizing: border-box; }
+  .fig { container-type: inline-size; background: var(--fig-back); color: var(--fig-text);
+    font: 0.9rem/1.4 var(--pst-font-family-base, system-ui, sans-serif); text-align: start;
+    padding: 0.25rem; }
+  .fig p { margin: 0.25rem 0; font-size: 0.85rem; color: var(--fig-muted); }
+  .fig-name { font-weight: 600; font-size: 0.9rem; margin: 0; padding: 0; text-align: start;
+    color: var(--fig-text); caption-side: top; }
+  .fig-number { font-variant-numeric: tabular-nums; white-space: nowrap; }
+  .fig-controls { display: flex; flex-wrap: wrap; align-items: center; gap: 0.35rem 1.25rem;
+    margin: 0; padding: 0.4rem 0.6rem; min-width: 0; border: 1px solid var(--fig-line);
+    border-radius: 0.4rem; background: var(--fig-surface); }
+  .fig-controls label { display: flex; align-items: center; gap: 0.5rem; min-height: 2rem;
+    margin: 0; }
+  .fig-controls input { margin: 0; accent-color: var(--fig-1); }
+  .fig-controls input[type="checkbox"] { width: 1.15rem; height: 1.15rem; }
+  .fig-controls input[type="range"] { width: 7.5rem; height: 2rem; }
+  .fig-controls output { min-width: 2.6em; }
+  .fig-controls button { min-height: 2rem; padding: 0 0.8rem; margin-inline-start: auto;
+    font: inherit; color: var(--fig-text); background: var(--fig-back); cursor: pointer;
+    border: 1px solid var(--fig-edge); border-radius: 0.4rem; }
+  .fig :is(input, button):focus-visible { outline: 3px solid var(--fig-focus);
+    outline-offset: 2px; }
+  .fig svg { display: block; width: 100%; max-width: 26rem; margin: 0 auto; overflow: visible;
+    user-select: none; -webkit-user-select: none; }
+  .fig svg text { fill: var(--fig-text); font-size: 13px; paint-order: stroke;
+    stroke: var(--fig-back); stroke-width: 4px; stroke-linejoin: round; }
+  .fig-frame { fill: none; stroke: var(--fig-line); }
+  .fig-grid { stroke: var(--fig-line); stroke-width: 0.5; }
+  .fig-axis { stroke: var(--fig-edge); stroke-width: 1; }
+  .fig svg text.fig-tick { fill: var(--fig-muted); font-size: 10px; }
+  .fig-point { cursor: grab; outline: none; }
+  .fig-point:active { cursor: grabbing; }
+  .fig-point .fig-hit { fill: transparent; }
+  .fig-point .fig-ring { fill: none; stroke: none; stroke-width: 3; }
+  .fig-point:hover .fig-ring { stroke: var(--fig-line); }
+  .fig-point:focus-visible .fig-ring { stroke: var(--fig-focus); }
+  .fig table { border-collapse: collapse; width: 100%; margin: 0; font-size: inherit;
+    color: inherit; display: table; }
+  .fig :is(th, td) { padding: 0.2rem 0.35rem; border: 0; background: none; color: inherit;
+    text-align: end; vertical-align: middle; font-weight: normal; }
+  .fig thead :is(th, td) { border-bottom: 1px solid var(--fig-edge); color: var(--fig-muted);
+    font-size: 0.8rem; white-space: nowrap; }
+  .fig-bar { display: block; height: 0.75rem; border-radius: 2px; background: var(--fig-surface);
+    outline: 1px solid var(--fig-line); overflow: hidden; }
+  .fig-bar > span { display: block; height: 100%; width: 0; transition: width 0.08s linear; }
+  .fig-unseen { position: absolute; width: 1px; height: 1px; overflow: hidden;
+    clip-path: inset(50%); white-space: nowrap; }
+  @media (prefers-reduced-motion: reduce) { .fig-bar > span { transition: none; } }`;
+})();
+
+/** Outlines of radius about 8, one for each index: told apart without colour. */
+const MARKS = [
+  "M8 0A8 8 0 1 1 -8 0A8 8 0 1 1 8 0Z", // disc
+  "M-7 -7H7V7H-7Z", // square
+  "M0 -9.5L8.8 6.5H-8.8Z", // triangle
+  "M0 -10L10 0L0 10L-10 0Z", // diamond
+  "M-3 -9H3V-3H9V3H3V9H-3V3H-9V-3H-3Z", // cross
+  "M0 9.5L8.8 -6.5H-8.8Z", // triangle on its tip
+];
+
+/** An element with attributes and children: `make("p", { class: "fig-name" }, "words")`. */
+function make(tag, attributes = {}, ...children) {
+  const svgTags = ["svg", "g", "path", "line", "circle", "rect", "polygon", "text"];
+  const element = svgTags.includes(tag)
+    ? document.createElementNS("http://www.w3.org/2000/svg", tag)
+    : document.createElement(tag);
+  set(element, attributes);
+  element.append(...children);
+  return element;
+}
+
+function set(element, attributes) {
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+}
+
+/** A sentence with its gaps filled: `fill("x {x}", { x: 1 })`. */
+function fill(sentence, gaps) {
+  return sentence.replace(/\{(\w+)\}/g, (gap, name) => gaps[name] ?? gap);
+}
+
+/** A number with so many decimals and a true minus sign. */
+function say(number, digits = 2) {
+  const fixed = number.toFixed(digits);
+  return (Number(fixed) === 0 ? fixed.replace("-", "") : fixed).replace("-", "−");
+}
+
+/** The same for numbers that may be tiny: as a power of ten, where decimals would show 0.000. */
+function sayTiny(number, digits, sentence = "{number}·10{superscript}") {
+  if (number === 0 || Math.abs(number) >= 10 ** -digits) return say(number, digits);
+  const [digit, power] = number.toExponential(0).replace("-", "−").replace("e-", "e−").split("e");
+  const superscript = [...power].map((c) => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["−0123456789".indexOf(c)]).join("");
+  return fill(sentence, { number: digit, power, superscript });
+}
+
+/** A square plane from -limit to limit: grid, axes, and the way from numbers to pixels and back. */
+function makePlane(limit, label) {
+  const half = 160;
+  const unit = 150 / limit;
+  const box = `${-half} ${-half} ${2 * half} ${2 * half}`;
+  const svg = make("svg", { viewBox: box, role: "group", "aria-label": label });
+  for (let at = -Math.floor(limit); at <= limit; at += 1) {
+    const kind = at === 0 ? "fig-axis" : "fig-grid";
+    const across = { x1: -150, x2: 150, y1: -at * unit, y2: -at * unit, class: kind };
+    const along = { x1: at * unit, x2: at * unit, y1: -150, y2: 150, class: kind };
+    svg.append(make("line", across), make("line", along));
+    if (at === 0) continue;
+    const tick = { class: "fig-tick", "aria-hidden": "true" };
+    svg.append(make("text", { ...tick, x: at * unit, y: 12, "text-anchor": "middle" }, say(at, 0)));
+    svg.append(
+      make("text", { ...tick, x: -5, y: -at * unit + 3, "text-anchor": "end" }, say(at, 0)),
+    );
+  }
+  svg.append(make("rect", { x: -150, y: -150, width: 300, height: 300, class: "fig-frame" }));
+  const toPixels = ([x, y]) => [x * unit, -y * unit];
+  const points = []; // of makePoint
+  const fromPointer = (event) => {
+    const seen = svg.getBoundingClientRect();
+    return [
+      (((event.clientX - seen.left) / seen.width) * 2 * half - half) / unit,
+      -(((event.clientY - seen.top) / seen.height) * 2 * half - half) / unit,
+    ];
+  };
+  // Where points lie over one another the nearest is taken, and of two as near the first made.
+  const nearest = (event) => {
+    const [x, y] = fromPointer(event);
+    const distances = points.map(({ get }) => Math.hypot(get()[0] - x, get()[1] - y));
+    return points[distances.indexOf(Math.min(...distances))];
+  };
+  return { svg, toPixels, fromPointer, points, nearest };
+}
+
+/**
+ * A point that mouse, pen, finger and keyboard can move. For a screen reader it is a slider whose
+ * value is read as both coordinates: of the roles that take arrow keys it comes closest.
+ */
+function makePoint({ plane, limit, label, roleText, valueText, get, move, done, signal }) {
+  const group = make(
+    "g",
+    {
+      class: "fig-point",
+      tabindex: "0",
+      role: "slider",
+      "aria-label": label,
+      "aria-roledescription": roleText,
+      "aria-valuemin": -limit,
+      "aria-valuemax": limit,
+    },
+    make("circle", { class: "fig-hit", r: 21 }),
+    make("circle", { class: "fig-ring", r: 15 }),
+  );
+  const go = (point) =>
+    move(point.map((c) => Math.round(Math.min(limit, Math.max(-limit, c)) * 100) / 100));
+  let grip = null; // from the pointer to the point, so that the point does not jump under it
+  const take = (event) => {
+    group.focus({ preventScroll: true });
+    group.setPointerCapture(event.pointerId);
+    const at = plane.fromPointer(event);
+    grip = get().map((c, axis) => c - at[axis]);
+  };
+  plane.points.push({ get, take });
+  group.addEventListener(
+    "pointerdown",
+    (event) => {
+      if (event.button !== 0) return;
+      event.preventDefault();
+      plane.nearest(event).take(event);
+    },
+    { signal },
+  );
+  // A finger on a point moves it, and does not scroll the page; Chromium does not heed
+  // `touch-action` inside an SVG.
+  group.addEventListener("touchstart", (event) => event.preventDefault(), {
+    passive: false,
+    signal,
+  });
+  group.addEventListener(
+    "pointermove",
+    (event) => {
+      if (grip) go(plane.fromPointer(event).map((c, axis) => c + grip[axis]));
+    },
+    { signal },
+  );
+  for (const end of ["pointerup", "pointercancel", "lostpointercapture"]) {
+    group.addEventListener(
+      end,
+      () => {
+        if (grip) done();
+        grip = null;
+      },
+      { signal },
+    );
+  }
+  group.addEventListener(
+    "keydown",
+    (event) => {
+      const way = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] }[
+        event.key
+      ];
+      if (!way || event.ctrlKey || event.metaKey || event.altKey) return;
+      event.preventDefault();
+      event.stopPropagation();
+      go(get().map((c, axis) => c + way[axis] * (event.shiftKey ? 0.5 : 0.1)));
+      done();
+    },
+    { signal },
+  );
+  const show = () => {
+    const [x, y] = get();
+    const [left, top] = plane.toPixels([x, y]);
+    set(group, {
+      transform: `translate(${left} ${top})`,
+      "aria-valuenow": x,
+      "aria-valuetext": fill(valueText, { x: say(x), y: say(y) }),
+    });
+  };
+  return { group, show };
+}
+
+/** The figure's frame: a section with the common style; keys pressed in it are the figure's own. */
+function makeFigure(el, label, style) {
+  const root = make("section", {
+    class: "fig",
+    "aria-label": label,
+    "data-lm-suppress-shortcuts": "true", // JupyterLab's shortcuts would take the arrow keys
+  });
+  el.append(make("style", {}, COMMON_STYLE + style), root);
+  return root;
+}
+
+/** Says a sentence to screen readers once the reader has stopped moving things. */
+function makeVoice(root) {
+  const region = make("p", { class: "fig-unseen", role: "status", "aria-live": "polite" });
+  root.append(region);
+  let waiting = 0;
+  const speak = (sentence) => {
+    clearTimeout(waiting);
+    waiting = setTimeout(() => (region.textContent = sentence), 700);
+  };
+  return { speak, silence: () => clearTimeout(waiting) };
+}
+
+// --- common to all figures: end -----------------------------------------------------------------
+
+// --- the drawing --------------------------------------------------------------------------------
+
+const STYLE = `
+  .map { display: grid; gap: 0.75rem; }
+  .map-both { display: grid; gap: 0.75rem; align-items: start; }
+  @container (min-width: 40rem) { .map-both { grid-template-columns: 3fr 2fr; } }
+  .map svg { max-width: 34rem; }
+  .map-stack { fill: none; stroke: var(--fig-edge); stroke-dasharray: 5 4; }
+  .map-flow { fill: none; stroke: var(--fig-edge); stroke-width: 1.5; }
+  .map-part { cursor: pointer; outline: none; }
+  .map-part rect { fill: var(--fig-surface); stroke: var(--fig-edge); stroke-width: 1; }
+  .map-part text { text-anchor: middle; pointer-events: none; }
+  .map-part:hover rect { stroke: var(--fig-focus); }
+  .map-part:focus-visible rect { stroke: var(--fig-focus); stroke-width: 3; }
+  .map-part[aria-pressed="true"] rect { stroke: var(--fig-text); stroke-width: 2.5;
+    fill: color-mix(in srgb, rgb(var(--fig-plus)) 22%, var(--fig-back)); }
+  .map svg text.map-small { font-size: 11px; fill: var(--fig-muted); text-anchor: middle; }
+  .map-panel { border: 1px solid var(--fig-line); border-radius: 0.4rem; padding: 0.6rem 0.8rem; }
+  .map-panel h3 { margin: 0 0 0.3rem; font-size: 1rem; color: var(--fig-text); }
+  .map-panel td { text-align: start; }
+  .map-panel th { text-align: start; color: var(--fig-muted); }
+  .map-panel a { color: var(--fig-focus); text-decoration: underline; font-weight: 600; }`;
+
+const WIDTH = 168;
+const HEIGHT = 34;
+// Centre of each part, from the bottom of the picture to its top.
+const PLACES = {
+  source_embedding: [105, 440],
+  source_positions: [105, 390],
+  encoder_attention: [105, 320],
+  encoder_feed_forward: [105, 270],
+  encoder_norm: [105, 220],
+  target_embedding: [335, 440],
+  target_positions: [335, 390],
+  decoder_attention: [335, 320],
+  cross_attention: [335, 270],
+  decoder_feed_forward: [335, 220],
+  decoder_norm: [335, 170],
+  output: [335, 90],
+};
+
+function render({ model, el }) {
+  const text = model.get("text");
+  const initial = model.get("initial");
+  const chapters = model.get("chapters");
+  const ranges = model.get("ranges");
+  const stop = new AbortController();
+  const { signal } = stop;
+  const root = makeFigure(el, text.figure, STYLE);
+  const voice = makeVoice(root);
+  const state = { sizes: { ...model.get("sizes") }, part: model.get("part") };
+
+  const body = make("div", { class: "map" });
+  body.append(make("p", {}, text.how));
+  root.prepend(body);
+
+  // A notebook's neighbour is a notebook, a page's a page.
+  const notebook = document.body.dataset.jpThemeLight !== undefined;
+  const hrefOf = (part) => `${chapters[part]}${notebook ? ".ipynb" : ".html"}`;
+
+  const svg = make("svg", { viewBox: "0 0 440 520", role: "group", "aria-label": text.figure });
+  const flow = (d) => make("path", { class: "map-flow", d });
+  svg.append(
+    make("rect", { class: "map-stack", x: 8, y: 192, width: 194, height: 156, rx: 8 }),
+    make("rect", { class: "map-stack", x: 238, y: 142, width: 194, height: 206, rx: 8 }),
+    flow("M105 484V60H220V270H251"), // encoder's output, over to the cross-attention
+    flow("M335 484V42"),
+    flow("M243 265L251 270L243 275"),
+    flow("M330 50L335 42L340 50"),
+  );
+  const note = (x, y) => {
+    const element = make("text", { class: "map-small", x, y });
+    svg.append(element);
+    return element;
+  };
+  const encoderName = note(105, 184);
+  const decoderName = note(335, 134);
+  note(105, 500).textContent = text.source;
+  note(335, 500).textContent = text.target;
+  note(335, 32).textContent = text.next;
+  const memoryShape = note(158, 52);
+
+  const buttons = Object.entries(PLACES).map(([part, [x, y]]) => {
+    const label = make("text", { x, y: y + 4.5 });
+    const group = make(
+      "g",
+      { class: "map-part", tabindex: "0", role: "button" },
+      make("rect", {
+        x: x - WIDTH / 2, y: y - HEIGHT / 2, width: WIDTH, height: HEIGHT, rx: 6,
+      }),
+      label,
+    );
+    const choose = () => {
+      state.part = part;
+      update();
+      save();
+    };
+    group.addEventListener("click", choose, { signal });
+    group.addEventListener(
+      "keydown",
+      (event) => {
+        if (event.key !== "Enter" && event.key !== " ") return;
+        event.preventDefault();
+        event.stopPropagation();
+        choose();
+      },
+      { signal },
+    );
+    svg.append(group);
+    return { part, group, label };
+  });
+
+  const heading = make("h3");
+  const about = make("p");
+  const cell = () => make("td", { class: "fig-number" });
+  const rows = { in: cell(), out: cell(), parameters: cell() };
+  const table = make("table");
+  for (const name of ["in", "out", "parameters"]) {
+    table.append(make("tr", {}, make("th", { scope: "row" }, text[name]), rows[name]));
+  }
+  const link = make("a", {}, text.chapter);
+  const whole = make("p");
+  const panel = make(
+    "div", { class: "map-panel" }, heading, about, table, make("p", {}, link), whole,
+  );
+  body.append(make("div", { class: "map-both" }, svg, panel));
+
+  const controls = make("fieldset", { class: "fig-controls", "aria-label": text.settings });
+  const sliders = Object.entries(ranges).map(([name, [min, max]]) => {
+    const step = name === "V" ? 1000 : name === "F" ? 64 : name === "d" ? 8 : 1;
+    const input = make("input", { type: "range", min, max, step });
+    const shown = make("output", { class: "fig-number" });
+    input.addEventListener(
+      "input",
+      () => {
+        state.sizes = { ...state.sizes, [name]: Number(input.value) };
+        update();
+      },
+      { signal },
+    );
+    input.addEventListener("change", save, { signal });
+    controls.append(make("label", {}, name, input, shown));
+    return { name, input, shown };
+  });
+  const reset = make("button", { type: "button" }, text.reset);
+  reset.addEventListener(
+    "click",
+    () => {
+      state.sizes = { ...initial.sizes };
+      state.part = initial.part;
+      update();
+      save();
+    },
+    { signal },
+  );
+  controls.append(reset);
+  body.append(controls);
+
+  const first = countParameters(initial.sizes);
+  const agrees =
+    total(first) === initial.total &&
+    Object.entries(first).every(([part, count]) => initial.parameters[part] === count);
+  body.append(make("p", {}, agrees ? text.agrees : text.differs));
+
+  function save() {
+    model.set("sizes", { ...state.sizes });
+    model.set("part", state.part);
+    model.save_changes();
+  }
+
+  function grouped(number) {
+    return String(number).replace(/\B(?=(\d{3})+$)/g, "\u202f");
+  }
+
+  function update(spoken = true) {
+    const { sizes, part } = state;
+    const parameters = countParameters(sizes);
+    for (const { name, input, shown } of sliders) {
+      input.value = sizes[name];
+      shown.textContent = grouped(sizes[name]);
+    }
+    for (const { part: one, group, label } of buttons) {
+      label.textContent = fill(text.parts[one], sizes);
+      set(group, { "aria-pressed": String(one === part), "aria-label": label.textContent });
+    }
+    encoderName.textContent = fill(text.encoder, sizes);
+    decoderName.textContent = fill(text.decoder, sizes);
+    memoryShape.textContent = `${text.memory} ${fillShape(["B", "S", "D"], sizes)}`;
+    const shapes = shapesOf(part);
+    heading.textContent = fill(text.parts[part], sizes);
+    about.textContent = text.notes[part];
+    for (const way of ["in", "out"]) {
+      const letters = `(${shapes[way].join(", ")})`;
+      rows[way].textContent = `${letters} = ${fillShape(shapes[way], sizes)}`;
+    }
+    if (part === "cross_attention") {
+      rows.in.textContent += ` + (B, S, D) = ${fillShape(["B", "S", "D"], sizes)}`;
+    }
+    const isShared = part === "output" || part === "target_embedding";
+    const count = parameters[part] ? grouped(parameters[part]) : text.none;
+    rows.parameters.textContent = isShared ? text.shared : count;
+    rows.parameters.style.whiteSpace = "normal";
+    set(link, { href: hrefOf(part) });
+    whole.textContent = `${text.total}: ${grouped(total(parameters))}`;
+    if (spoken) {
+      voice.speak(
+        fill(text.spoken, {
+          part: heading.textContent,
+          shapes: `${rows.in.textContent} → ${rows.out.textContent}`,
+          parameters: rows.parameters.textContent,
+        }),
+      );
+    }
+  }
+
+  const follow = () => {
+    state.sizes = { ...model.get("sizes") };
+    state.part = model.get("part");
+    update(false);
+  };
+  model.on("change:sizes", follow);
+  model.on("change:part", follow);
+  update(false);
+  return () => {
+    stop.abort();
+    voice.silence();
+    model.off("change:sizes", follow);
+    model.off("change:part", follow);
+  };
+}
+
+export default { render };
