@@ -47,12 +47,17 @@ class AuthoredCell:
 
 @dataclass
 class Page:
-    """An authored page; ``answers`` says whether the built page shows them."""
+    """An authored page.
+
+    Attributes:
+        answers: whether the built page shows them, ``shown`` or ``hidden``.
+        labels: the heading behind each label.
+    """
 
     stem: str
     cells: list[AuthoredCell]
     answers: str
-    labels: frozenset[str]
+    labels: dict[str, str]
 
     @property
     def path(self) -> str:
@@ -96,8 +101,7 @@ def read_page(stem: str, text: str, order: Sequence[str]) -> Page:
             f"{path}: the front matter has no kernelspec; "
             "copy it from the template in CONTRIBUTING.md"
         )
-    page = Page(stem, [], _answers(path, notebook.metadata), frozenset())
-    labels: set[str] = set()
+    page = Page(stem, [], _answers(path, notebook.metadata), titles_of(text))
     heading, slug = stem, _slug(stem)
     counts: dict[str, int] = {}
     for cell, start in zip(notebook.cells, notebook.metadata["source_map"], strict=True):
@@ -106,12 +110,9 @@ def read_page(stem: str, text: str, order: Sequence[str]) -> Page:
         if cell.cell_type == "markdown":
             label = ""
             for kind, value in _marks(cell.source.split("\n")):
-                if kind == "label":
-                    labels.add(value)
-                    label = value
-                else:
+                if kind == "heading":
                     own.append((value, _slug(label or value)))
-                    label = ""
+                label = value if kind == "label" else ""
         # A cell that opens sections belongs to the first of them; what follows it, to the last.
         first_heading, first_slug = own[0] if own else (heading, slug)
         counts[first_slug] = counts.get(first_slug, 0) + 1
@@ -129,8 +130,22 @@ def read_page(stem: str, text: str, order: Sequence[str]) -> Page:
             heading, slug = own[-1]
         if cell.cell_type == "code":
             _read_imports(page, page.cells[-1], order)
-    page.labels = frozenset(labels)
     return page
+
+
+def titles_of(text: str) -> dict[str, str]:
+    """The heading behind each label of a page; a label before other things stands for itself."""
+    found: dict[str, str] = {}
+    waiting: list[str] = []
+    for kind, value in _marks(text.replace("\r\n", "\n").split("\n")):
+        if kind == "label":
+            waiting.append(value)
+            found[value] = value
+            continue
+        if kind == "heading":
+            found |= dict.fromkeys(waiting, value)
+        waiting.clear()
+    return found
 
 
 def _answers(path: str, metadata: dict[str, Any]) -> str:
@@ -170,7 +185,7 @@ def _check_fences(path: str, lines: list[str]) -> None:
 
 
 def _marks(lines: list[str]) -> Iterator[tuple[str, str]]:
-    """Labels and headings of a markdown cell, in order, those inside fences left out."""
+    """Labels, headings and other lines with text, in order; what fences hold is left out."""
     fence = ""
     for line in lines:
         match = _FENCE.match(line)
@@ -179,10 +194,13 @@ def _marks(lines: list[str]) -> Iterator[tuple[str, str]]:
                 fence = ""
         elif match:
             fence = match["fence"]
+            yield "text", line
         elif label := _LABEL.match(line):
             yield "label", label["label"]
         elif title := _HEADING.match(line):
             yield "heading", title["text"]
+        elif line.strip():
+            yield "text", line
 
 
 def _slug(text: str) -> str:

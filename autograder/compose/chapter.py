@@ -14,9 +14,18 @@ from typing import Any
 
 from autograder.bank import Entry
 from autograder.checking import Exercise
-from autograder.compose.authored import MAX_ID, SUFFIX, AuthoredCell, Page, path_of, read_page
+from autograder.compose.authored import (
+    MAX_ID,
+    SUFFIX,
+    AuthoredCell,
+    Page,
+    path_of,
+    read_page,
+    titles_of,
+)
 from autograder.compose.names import dependents, names
 from autograder.compose.notebook import code_cell, markdown_cell, notebook
+from autograder.compose.plain import plain
 from autograder.i18n import _, ngettext
 from autograder.sources import (
     SourceError,
@@ -39,6 +48,7 @@ class Sources:
         solutions: path of ``solutions/<stem>.py``.
         order: the stems of all chapters.
         repository: the address that the notebook installs the course from.
+        titles: by label, the heading behind it, in all of the book.
     """
 
     stem: str
@@ -48,6 +58,7 @@ class Sources:
     bank: Sequence[Entry]
     order: Sequence[str]
     repository: str
+    titles: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -55,10 +66,10 @@ class Composed:
     """What comes of a chapter.
 
     Attributes:
-        page: what the built page adds to the student's notebook: ``answers``, and by exercise
-            ``hints`` and ``answer``.
+        page: what the built page adds to the student's notebook: ``answers``; by exercise
+            ``hints`` and ``answer``; in ``prose``, by cell id, what is written in MyST where a
+            notebook has plain Markdown.
         origin: by cell id, the authored file (with a line, where there is one) behind the cell.
-        needs: by code cell id, the ids of the code cells that make the names it needs.
     """
 
     stem: str
@@ -76,7 +87,8 @@ def compose(sources: Sources) -> Composed:
     """
     page = read_page(sources.stem, sources.text, sources.order)
     _check_exercises(page, sources)
-    student, worked, origin = _Cells(page, sources).build()
+    cells = _Cells(page, sources)
+    cells.build()
     exercises = {
         name: {
             "hints": list(sources.exercises[name].hints),
@@ -87,10 +99,10 @@ def compose(sources: Sources) -> Composed:
     }
     return Composed(
         sources.stem,
-        notebook(student),
-        notebook(worked),
-        {"answers": page.answers, "exercises": exercises},
-        origin,
+        notebook(cells.student),
+        notebook(cells.worked),
+        {"answers": page.answers, "exercises": exercises, "prose": cells.prose},
+        cells.origin,
     )
 
 
@@ -169,10 +181,11 @@ class _Cells:
         self.student: list[dict[str, Any]] = []
         self.worked: list[dict[str, Any]] = []
         self.origin: dict[str, str] = {}
+        self.prose: dict[str, str] = {}
         self.known: set[str] = set()
 
-    def build(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, str]]:
-        """The student's cells, the worked cells, and where each comes from."""
+    def build(self) -> None:
+        """Make the student's cells, the worked cells, and say where each comes from."""
         self._opening()
         is_first = True
         for cell in self.page.cells:
@@ -187,11 +200,17 @@ class _Cells:
                 is_first = False
                 made = code_cell(cell.id, cell.source, cell.metadata)
             else:
-                made = markdown_cell(cell.id, _(cell.source), cell.metadata)
+                made = markdown_cell(cell.id, self._prose(cell), cell.metadata)
             self._both(made, f"{self.page.path}:{cell.line}")
         self._tag_dependents()
         self._check_ids()
-        return self.student, self.worked, self.origin
+
+    def _prose(self, cell: AuthoredCell) -> str:
+        written = _(cell.source)
+        shown = plain(written, {**self.sources.titles, **self.page.labels})
+        if shown != written:
+            self.prose[cell.id] = written
+        return shown
 
     def _opening(self) -> None:
         confession = _(
@@ -377,4 +396,9 @@ def load(stem: str, root: Path, order: Sequence[str], repository: str) -> Source
         chapters.bank(stem),
         order,
         repository,
+        {
+            label: title
+            for path in sorted(page.parent.glob("*.md"))
+            for label, title in titles_of(path.read_text(encoding="utf-8")).items()
+        },
     )
