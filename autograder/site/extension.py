@@ -11,7 +11,12 @@ from sphinx.errors import SphinxError
 from sphinx.transforms.post_transforms import SphinxPostTransform
 
 from autograder.site import lean, mathml
-from autograder.site.worked import PageError, page_notebook
+from autograder.site.worked import PageError, alternatives, page_notebook
+
+ALTERNATIVES = "book_alternatives"
+
+# Where a page is opened from a disk, a browser forbids the search to read others for their text.
+SEARCH = "DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = location.protocol !== 'file:';"
 
 
 class BookError(SphinxError):
@@ -35,7 +40,39 @@ def read_worked_page(app: Sphinx, docname: str, source: list[str]) -> None:
     # The page is read again when its worked run changes, though its source has not.
     app.env.note_dependency(str(worked))
     app.env.note_dependency(str(page))
+    app.env.temp_data[ALTERNATIVES] = alternatives(notebook)
     source[0] = json.dumps(notebook)
+
+
+def describe_pictures(app: Sphinx, doctree: nodes.document) -> None:
+    """Give a page's pictures their alternative texts (``doctree-read``).
+
+    myst-nb names a picture's file by its hash, and knows one alternative text a cell.
+    """
+    texts = app.env.temp_data.get(ALTERNATIVES, {})
+    for image in doctree.findall(nodes.image):
+        text = texts.get(Path(image["uri"]).stem)
+        if text:
+            image["alt"] = text
+
+
+def lighten_scripts(
+    app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: Any
+) -> None:
+    """Defer the scripts that a page can be read without (``html-page-context``)."""
+    if pagename == "search":  # its own script wants the others loaded before it
+        return
+    # Sphinx hands all pages the same objects: a page gets its own.
+    context["script_files"] = [_deferred(script) for script in context["script_files"]]
+
+
+def _deferred(script: Any) -> Any:
+    name = str(getattr(script, "filename", "") or "")
+    # The inline scripts that follow set entries of DOCUMENTATION_OPTIONS at once.
+    if not name.endswith(".js") or "documentation_options" in name:
+        return script
+    attributes = {**script.attributes, "defer": "defer"}
+    return type(script)(script.filename, priority=script.priority, **attributes)
 
 
 def leave_out_authored_pages(app: Sphinx, config: Config) -> None:
@@ -95,5 +132,8 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_post_transform(ExerciseCards)
     app.connect("config-inited", leave_out_authored_pages)
     app.connect("source-read", read_worked_page)
+    app.connect("doctree-read", describe_pictures)
+    app.connect("html-page-context", lighten_scripts, priority=900)
     app.connect("build-finished", trim_site)
+    app.add_js_file(None, body=SEARCH, priority=600)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

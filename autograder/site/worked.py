@@ -7,6 +7,8 @@ page; nothing of them is written back.
 
 import json
 import re
+from base64 import b64decode
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from autograder.i18n import _
 Notebook = dict[str, Any]
 Cell = dict[str, Any]
 
-WIDGET_STATE = "application/vnd.jupyter.widget-state+json"
+PNG = "image/png"
 ABOUT, CHECK, HINTS, ANSWER = "-about", "-check", "-hints", "-answer"
 
 
@@ -48,7 +50,9 @@ def join(student: Notebook, worked: Notebook, page: dict[str, Any], name: str) -
     runs = {cell["id"]: cell for cell in worked["cells"] if cell["cell_type"] == "code"}
     cells: list[Cell] = []
     owed: str | None = None  # the exercise whose hints come after its check cell
-    for cell in student["cells"]:
+    prose = page.get("prose", {})  # in MyST, where the notebook has plain Markdown
+    for given in student["cells"]:
+        cell = {**given, "source": prose.get(given["id"], given["source"])}
         if owed and cell["id"] != owed + CHECK:
             cells += _help_cells(owed, exercises[owed], page["answers"])
             owed = None
@@ -102,6 +106,22 @@ def _joined(cell: Cell, runs: dict[str, Cell], exercises: dict[str, Any], name: 
         # What `check` prints about the right answer tells a reader nothing.
         return {**_tagged(cell, "check"), "outputs": [], "execution_count": None}
     return {**cell, **_ran(run)}
+
+
+def alternatives(notebook: Notebook) -> dict[str, str]:
+    """The alternative texts of a notebook's pictures, by the SHA-256 of the picture.
+
+    A picture says it in its output's metadata, ``{"image/png": {"alt": ...}}``.
+    """
+    found = {}
+    for cell in notebook["cells"]:
+        for output in cell.get("outputs", ()):
+            text = output.get("metadata", {}).get(PNG, {}).get("alt")
+            picture = output.get("data", {}).get(PNG)
+            if text and picture:
+                data = picture if isinstance(picture, str) else "".join(picture)
+                found[sha256(b64decode(data)).hexdigest()] = text
+    return found
 
 
 def _ran(run: Cell) -> Cell:
