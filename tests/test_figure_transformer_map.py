@@ -23,7 +23,7 @@ def test_the_map_counts_what_torch_counts(tmp_path: Path) -> None:
 def test_the_count_is_that_of_the_whole_model_of_torch() -> None:
     sizes = {"H": 8, "d": 64, "F": 2048, "N": 6, "V": 37000}
     with torch.device("meta"):
-        model = nn.Transformer(512, 8, 6, 6, 2048)
+        model = nn.Transformer(512, 8, 6, 6, 2048, batch_first=True)
     # torch adds a last norm to each stack, which the paper does not have.
     last_norms = 2 * 2 * 512
     layers = sum(p.numel() for p in model.parameters()) - last_norms
