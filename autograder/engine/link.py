@@ -1,9 +1,9 @@
 """The trusted end of a sandbox: one request out, one reply back, and every byte of it doubted.
 
-Everything that arrives comes from a process in which a learner's code runs, which can write to the
-pipe what it likes. So a reply must carry the number of the request that is pending (drawn at random,
-so that nothing can be written ahead), be plain data of the shape that the request calls for, be
-there before the limits are reached, and be alone. Anything else ends the link.
+Everything that arrives comes from a process in which a learner's code runs, which can write to
+the pipe what it likes. So a reply must carry the number of the request that is pending (drawn at
+random, so that nothing can be written ahead), be plain data of the shape that the request calls
+for, be there before the limits are reached, and be alone. Anything else ends the link.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ and does nothing.
 from __future__ import annotations
 
 import ast
+import builtins
 import linecache
 import re
 import sys
@@ -68,7 +69,9 @@ def fresh_main() -> dict[str, Any]:
     main = types.ModuleType("__main__")
     sys.modules["__main__"] = main
     shell = _IPython()
-    main.__dict__.update(display=lambda *args, **kwargs: None, get_ipython=lambda: shell)
+    main.__dict__.update(
+        display=lambda *args, **kwargs: None, get_ipython=lambda: shell, __builtins__=builtins
+    )
     return main.__dict__
 
 
@@ -76,8 +79,12 @@ def run_cell(source: str, label: str, namespace: dict[str, Any]) -> None:
     """Run one cell; whatever its code raises comes through."""
     # in angle brackets, as the executor looks for the learner's own frames
     filename = f"<{label}>"
-    text = python_of(source)
-    code = compile(text, filename, "exec", dont_inherit=True)
+    text = source
+    try:
+        code = compile(text, filename, "exec", dont_inherit=True)
+    except SyntaxError:
+        text = python_of(source)
+        code = compile(text, filename, "exec", dont_inherit=True)
     # tracebacks, inspect.getsource and triton.jit read sources from here
     linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
     exec(code, namespace)  # noqa: S102 — running the learner's code is what this process is for

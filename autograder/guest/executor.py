@@ -94,7 +94,7 @@ class Executor:
         wrt = request.get("wrt")
         inputs = self._require_gradients(args, kwargs, wrt)
         if request.get("seed") is not None:
-            torch.manual_seed(request["seed"])
+            torch.default_generator.manual_seed(request["seed"])
         meter = _Meter() if request.get("meter") else contextlib.nullcontext()
         with meter:
             value = target(*args, **kwargs)

@@ -1,10 +1,10 @@
 """A list of the system calls that a sandbox may make; every other one does not exist there.
 
-A filter is a little program in the kernel's BPF machine language that runs before each system call.
-It sees the call's number, the machine's name and the six arguments, and ends with a verdict. What
-numeric Python needs is short, so the list says what is allowed, not what is dangerous: a call that a
-later kernel brings is refused as well. No maintained package on PyPI brings libseccomp along, hence
-the few lines of assembler below.
+A filter is a little program in the kernel's BPF machine language that runs before each system
+call. It sees the call's number, the machine's name and the six arguments, and ends with a verdict.
+What numeric Python needs is short, so the list says what is allowed, not what is dangerous: a call
+that a later kernel brings is refused as well. No maintained package on PyPI brings libseccomp
+along, hence the few lines of assembler below.
 
 Refused altogether: new processes and programs (fork, exec), signals to others, sockets, ptrace,
 mounts, namespaces, keys, bpf, io_uring, shared memory by name, changes of owner, mode and limits.
@@ -13,7 +13,7 @@ mounts, namespaces, keys, bpf, io_uring, shared memory by name, changes of owner
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from autograder.engine.warm import linux
 
@@ -27,6 +27,8 @@ _EPERM, _ENOSYS = 1, 38
 _LOAD = 0x20  # accumulator = the 32-bit word at offset k of the call's data
 _AND = 0x54  # accumulator &= k
 _EQUAL = 0x15  # if accumulator == k skip jt instructions, else jf
+_GREATER = 0x25  # the same for accumulator > k
+_AT_LEAST = 0x35  # the same for accumulator >= k
 _RETURN = 0x06  # end with verdict k
 
 # Offsets into struct seccomp_data: number, machine, instruction pointer, six 64-bit arguments.
@@ -170,6 +172,25 @@ def _rules(pid: int) -> dict[str, _Code]:
     }
 
 
+def _runs(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """First and last of each run of consecutive numbers: a shorter program than one test each."""
+    ordered = sorted(numbers)
+    first = 0
+    for index, number in enumerate(ordered):
+        if index + 1 == len(ordered) or ordered[index + 1] != number + 1:
+            yield ordered[first], number
+            first = index + 1
+
+
+def _table(table: dict[str, tuple[int | None, int | None]], column: int, verdict: int) -> _Code:
+    """End in ``verdict`` where the accumulator is one of the table's numbers."""
+    code: _Code = []
+    for first, last in _runs(n[column] or 0 for n in table.values() if n[column] is not None):
+        # above the run: to the next one; below it: to the next one too, past the verdict
+        code += [_op(_GREATER, last, 2, 0), _op(_AT_LEAST, first, 0, 1), _op(_RETURN, verdict)]
+    return code
+
+
 def supported() -> bool:
     """Whether the numbers above are known for this machine."""
     return linux.MACHINE in _AUDIT_MACHINE
@@ -185,11 +206,8 @@ def program(pid: int) -> bytes:
         _op(_RETURN, _KILL_PROCESS),
         _op(_LOAD, _NUMBER),
     ]
-    for table, verdict in ((ALLOWED, _ALLOW), (DENIED, _ERRNO | _EPERM)):
-        for numbers in table.values():
-            number = numbers[column]
-            if number is not None:
-                code += _if_equal_return(number, verdict)
+    code += _table(ALLOWED, column, _ALLOW)
+    code += _table(DENIED, column, _ERRNO | _EPERM)
     for name, rule in _rules(pid).items():
         code += [_op(_EQUAL, _RULED[name][column], 0, len(rule)), *rule]
     # clone3 hides its flags from filters; "no such call" makes libc use clone

@@ -45,9 +45,12 @@ class Zygote:
         self.scratch: str = configuration["scratch"]
         self.control = socket.socket(fileno=configuration["control"])
         self.seal = seal
+        self.folders = view.import_folders()
         # Stays readable after the root is gone: user maps, own size, own namespace.
         self.proc = os.open("/proc", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self.serve: Any = None
+        self.filter = b""
+        self.bounds: list[tuple[int, int]] = []
         self._pid_namespace = -1
 
     # --- talking with the engine
@@ -100,13 +103,14 @@ class Zygote:
         self.hear()
 
     def _enter_landlock(self) -> None:
+        rules = list(view.readable_without_hidden())
         if self.uid is not None:
             self._become_unprivileged(self.uid)
-        for path in view.import_folders():
+        for path in self.folders:
             if not os.access(path, os.R_OK | os.X_OK):
                 raise OSError(f"an unprivileged user cannot read {path}")
         linux.no_new_privileges()
-        landlock.confine(view.readable_without_hidden(), view.DEVICES, self.scratch)
+        landlock.confine(rules, view.DEVICES, self.scratch)
 
     def _become_unprivileged(self, uid: int) -> None:
         os.setgroups([])
@@ -118,7 +122,7 @@ class Zygote:
 
     def warm(self) -> None:
         """Import what answers use, and make the memory cheap to fork."""
-        sys.path[:] = view.import_folders()
+        sys.path[:] = self.folders
         os.environ.update(HOME=view.SCRATCH, TMPDIR=view.SCRATCH)
         if self.tier == "landlock":
             os.environ.update(HOME=self.scratch, TMPDIR=self.scratch)
@@ -133,11 +137,13 @@ class Zygote:
         threads = int(self._read_proc("stat").rpartition(")")[2].split()[17])
         if threads != 1:
             raise OSError(f"{threads} threads after the imports; a fork would lose all but one")
+        self.filter = seccomp.program(1)
         self.seal()
         gc.collect()
         gc.freeze()  # a collection in a sandbox leaves what was there before alone
         linux.trim_heap()
         self._collapse()
+        self.bounds = self._bounds()
 
     def _collapse(self) -> None:
         """Move private memory into huge pages: halves the cost of a fork, where the kernel can."""
@@ -173,7 +179,7 @@ class Zygote:
         if self.tier == "namespaces":
             linux.unshare(linux.CLONE_NEWPID)  # for the next child: it is its first process
         try:
-            pid = os.fork()
+            pid = linux.fork()
             if pid == 0:
                 self._sandbox(channel, scratch)
         finally:
@@ -205,7 +211,6 @@ class Zygote:
             os._exit(0)  # no atexit function, no thread and no __del__ of the learner's runs on
 
     def _wall_in(self, fd: int, scratch: str) -> None:
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         if self.tier == "namespaces":
             linux.unshare(
                 linux.CLONE_NEWUSER | linux.CLONE_NEWNS | linux.CLONE_NEWIPC | linux.CLONE_NEWUTS
@@ -223,21 +228,23 @@ class Zygote:
         tempfile.tempdir = None  # looked up again: the folder is this sandbox's own
         with contextlib.suppress(OSError):
             self._write_proc("oom_score_adj", "1000")  # out of memory, this goes first
-        self._limit()
+        for which, bound in self.bounds:
+            resource.setrlimit(which, (bound, bound))
         linux.close_all_but(fd)
         linux.die_with_parent(signal.SIGKILL)
         linux.drop_capabilities()
         linux.set_dumpable(False)
         linux.no_new_privileges()
-        linux.install_seccomp(seccomp.program(os.getpid()))
+        # the first process of its namespace is number 1, so that the filter is made beforehand
+        linux.install_seccomp(self.filter if os.getpid() == 1 else seccomp.program(os.getpid()))
 
-    def _limit(self) -> None:
+    def _bounds(self) -> list[tuple[int, int]]:
+        """What every sandbox is limited to, found out once: they start as large as this process."""
         limits = self.limits
         pages = int(self._read_proc("statm").split()[0])
-        seconds = int(limits["total_seconds"])
         bounds = {
             resource.RLIMIT_AS: pages * resource.getpagesize() + limits["memory"],
-            resource.RLIMIT_CPU: seconds,
+            resource.RLIMIT_CPU: int(limits["total_seconds"]),
             resource.RLIMIT_FSIZE: limits["file_bytes"],
             resource.RLIMIT_NOFILE: limits["open_files"],
             resource.RLIMIT_CORE: 0,
@@ -248,8 +255,7 @@ class Zygote:
             # counted within the sandbox's own user namespace; elsewhere it would count all that
             # the user runs, and threads are bounded by their stacks' address space
             bounds[resource.RLIMIT_NPROC] = limits["threads"]
-        for which, bound in bounds.items():
-            resource.setrlimit(which, (bound, bound))
+        return list(bounds.items())
 
     def _read_proc(self, name: str) -> str:
         fd = os.open(f"self/{name}", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self.proc)
