@@ -1,0 +1,335 @@
+"""Grades one submission: from its bytes to its result. Nothing that it holds raises here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from autograder import chapters
+from autograder.answer import Callbacks, Link
+from autograder.checking import Exercise
+from autograder.grading import keys
+from autograder.i18n import _
+from autograder.judge import Judge, OpenLink, Outcome
+from autograder.results import CheckResult, ExerciseResult, SubmissionResult
+from autograder.submissions.align import Aligned, Found, align, matches
+from autograder.submissions.program import Program, program
+from autograder.submissions.read import Notebook, Unreadable, read
+from autograder.submissions.template import template
+
+LOST = ("timeout", "memory", "crashed")
+"""Statuses of a submission of which a check got no verdict of the answer's own."""
+
+# Less than this share of a chapter's cells, and a notebook is not that chapter's.
+_SOME = 0.05
+
+
+class Engine(Protocol):
+    """What runs a learner's code; :mod:`autograder.engine` has the one that is used."""
+
+    def open(
+        self,
+        cells: Sequence[tuple[str, str]],
+        name: str,
+        *,
+        modules: Mapping[str, str] | None = ...,
+        forbid: Iterable[str] = ...,
+        callbacks: Callbacks | None = ...,
+    ) -> Link:
+        """Run the cells in a fresh sandbox, and return a way to the object of that name."""
+        ...
+
+
+@dataclass
+class Graded:
+    """A submission's result with what is kept beside it.
+
+    Attributes:
+        result: its ``submission`` is left empty: it depends on the bytes alone.
+        keys: what each exercise's result depends on, by the exercise's id.
+        seconds: what each exercise took, by the exercise's id.
+        again: exercises of which a check hit a limit in a busy machine; to be tried alone.
+    """
+
+    result: SubmissionResult
+    keys: dict[str, str] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    again: tuple[str, ...] = ()
+
+
+class _PatientJudge(Judge):
+    """A judge that asks a failed check again, but not one that hit a limit.
+
+    A limit is hit for seconds on end. In the crowd the exercise is given up at once, since it will
+    be tried again alone; alone, each check has its one full chance.
+    """
+
+    alone = False
+
+    def outcomes(self, open_link: OpenLink, *, again: bool = False) -> dict[str, Outcome]:
+        found: dict[str, Outcome] = {}
+        opened: tuple[Link, Callbacks] | None = None
+        for check in self.checks:
+            opened = opened or _opened(open_link)
+            outcome = self._run(check, *opened)
+            if again and outcome.message is not None and not (outcome.unanswered or outcome.lost):
+                outcome = self._run(check, *_opened(open_link))
+            if outcome.lost:
+                opened = None
+            found[check.name] = outcome
+            if outcome.lost and again and not self.alone:
+                rest = self.checks[len(found) :]
+                found |= {item.name: replace(outcome, trace=[]) for item in rest}
+                break
+        return found
+
+
+def _opened(open_link: OpenLink) -> tuple[Link, Callbacks]:
+    callbacks = Callbacks()
+    return open_link(callbacks), callbacks
+
+
+class Grader:
+    """Grades submissions one at a time; what it learned of the bank serves them all.
+
+    Args:
+        engine: runs the learner's code.
+        seed: the instructor's.
+    """
+
+    def __init__(self, engine: Engine, *, seed: int = 0) -> None:
+        self._engine = engine
+        self._seed = seed
+        self._judges: dict[str, _PatientJudge] = {}
+        self._handed_out: dict[str, ExerciseResult] = {}
+
+    def warm(self, stem: str) -> None:
+        """Run a chapter's bank now rather than while the first submission waits."""
+        for item in chapters.exercises(stem).values():
+            self._judge(item).fingerprints()
+
+    def grade(
+        self,
+        data: bytes,
+        name: str = "",
+        *,
+        stems: Iterable[str],
+        expected: str = "",
+        known: Mapping[str, ExerciseResult] | None = None,
+        alone: bool = False,
+    ) -> Graded:
+        """Grade one submission.
+
+        Args:
+            data: the file.
+            name: its name; a hint at the chapter, where the content leaves it open.
+            stems: the chapters that it may be of.
+            expected: the chapter that it must be of, if that is known.
+            known: results that need not be made again, by their key.
+            alone: nothing else runs meanwhile: a limit hit now counts.
+        """
+        start = time.perf_counter()
+        try:
+            notebook = read(data, name)
+        except Unreadable as error:
+            return Graded(nothing("unreadable", expected or hinted(name, stems), str(error)))
+        stem, note = chapter_of(notebook, name, list(stems), expected)
+        if not stem or note:
+            status = "empty" if stem else "unreadable"
+            return Graded(nothing(status, stem, *(note and [note]), *notebook.notes))
+        graded = self._grade(align(notebook, template(stem)), known or {}, alone)
+        seconds = time.perf_counter() - start
+        return replace(graded, result=replace(graded.result, seconds=seconds))
+
+    def _grade(self, aligned: Aligned, known: Mapping[str, ExerciseResult], alone: bool) -> Graded:
+        stem = aligned.template.stem
+        graded = Graded(SubmissionResult("", stem, "graded"))
+        results: dict[str, ExerciseResult] = {}
+        calls: dict[str, tuple[str, ...]] = {}
+        again = []
+        for name in aligned.template.exercises:
+            item = chapters.exercises(stem)[name]
+            found = aligned.found[name]
+            if found.problem:
+                results[name] = _unreadable(item, found)
+                continue
+            code = program(aligned, name)
+            calls[name] = code.calls
+            modules = aligned.template.modules
+            key = keys.exercise(item, code.cells, modules, self._seed)
+            graded.keys[item.id] = key
+            start = time.perf_counter()
+            results[name] = known.get(key) or self._exercise(item, code, modules, key, alone)
+            graded.seconds[item.id] = time.perf_counter() - start
+            if any(check.lost for check in results[name].checks) and not alone:
+                again.append(item.id)
+        _note_calls(aligned, results, calls)
+        graded.again = tuple(again)
+        graded.result = SubmissionResult(
+            "",
+            stem,
+            _status(aligned, results.values()),
+            tuple(results.values()),
+            tuple(aligned.notes),
+        )
+        return graded
+
+    def _exercise(
+        self, item: Exercise, code: Program, modules: Mapping[str, str], key: str, alone: bool
+    ) -> ExerciseResult:
+        if key in self._handed_out:
+            return self._handed_out[key]
+        links: list[Any] = []
+
+        def open_link(callbacks: Callbacks) -> Link:
+            # the first one serves every check; what is asked again has a fork of its own
+            _close(links[1:])
+            del links[1:]
+            link = self._engine.open(
+                code.cells, item.name, modules=modules, forbid=item.forbid, callbacks=callbacks
+            )
+            links.append(link)
+            _raise_not_defined(link, item.name)
+            return link
+
+        judge = self._judge(item)
+        judge.alone = alone
+        try:
+            result = judge.judge(open_link, again=True)
+        except _NotDefined as error:
+            result = _all_failed(item, str(error), is_open=error.unanswered)
+        finally:
+            _close(links)
+        if not code.own and not any(check.lost for check in result.checks):
+            self._handed_out[key] = result
+        return result
+
+    def _judge(self, item: Exercise) -> _PatientJudge:
+        if item.id not in self._judges:
+            self._judges[item.id] = _PatientJudge(item, chapters.entries(item), seed=self._seed)
+        return self._judges[item.id]
+
+
+class _NotDefined(Exception):
+    """The cells ran, and did not define the answer."""
+
+    def __init__(self, text: str, unanswered: bool) -> None:
+        super().__init__(text)
+        self.unanswered = unanswered
+
+
+def _raise_not_defined(link: Any, name: str) -> None:
+    report = getattr(link, "startup", None)
+    if not report or report["found"]:
+        return
+    errors = [cell["error"] for cell in report["cells"] if cell["error"]]
+    if not errors:
+        raise _NotDefined(
+            _("The cell ran, but `{name}` is not defined after it.").format(name=name), False
+        )
+    error = errors[-1]
+    where = _(" in line {line}").format(line=error["line"]) if error["line"] else ""
+    raise _NotDefined(
+        _(
+            "`{name}` is not defined: the cell raised {kind}{where}: {text} It must run after the "
+            "set-up cell and your answers above it, without other cells."
+        ).format(name=name, kind=error["error"], where=where, text=error["text"]),
+        error["unanswered"],
+    )
+
+
+def _close(links: list[Any]) -> None:
+    for link in links:
+        close: Callable[[], None] = getattr(link, "close", lambda: None)
+        close()
+
+
+def chapter_of(
+    notebook: Notebook, name: str, stems: list[str], expected: str = ""
+) -> tuple[str, str]:
+    """Which chapter a notebook is of, and a sentence where it is not the expected one."""
+    if notebook.is_empty:
+        return expected or hinted(name, stems), _("The notebook has no text in any cell.")
+    share = {stem: matches(notebook, template(stem)) for stem in stems}
+    best = max(share, key=lambda stem: (share[stem], stem == hinted(name, stems)), default="")
+    if expected and share.get(expected, 0.0) < _SOME:
+        if best and share[best] >= _SOME:
+            return expected, _(
+                "This is the notebook of the chapter `{other}`; nothing of `{stem}` is in it."
+            ).format(other=best, stem=expected)
+        return expected, _("Nothing of the chapter `{stem}` is in this notebook.").format(
+            stem=expected
+        )
+    if expected:
+        return expected, ""
+    if not best or share[best] < _SOME:
+        return hinted(name, stems), _("This notebook is of none of the chapters.")
+    return best, ""
+
+
+def hinted(name: str, stems: Iterable[str]) -> str:
+    """The chapter that a file's name speaks of, or ""."""
+    found = [stem for stem in stems if stem in name]
+    return max(found, key=len, default="")
+
+
+def nothing(status: str, stem: str, *notes: str) -> SubmissionResult:
+    """The result of a submission in which there is nothing to grade: no points, and why."""
+    exercises: tuple[ExerciseResult, ...] = ()
+    if stem:
+        message = notes[0] if notes else ""
+        exercises = tuple(
+            _all_failed(item, message, is_open=True) for item in chapters.exercises(stem).values()
+        )
+    return SubmissionResult("", stem, status, exercises, tuple(notes))
+
+
+def _all_failed(item: Exercise, message: str, *, is_open: bool = False) -> ExerciseResult:
+    return ExerciseResult(
+        item.id,
+        tuple(
+            CheckResult(c.name, 0.0, c.points, c.hidden, False, message, open=is_open)
+            for c in item.checks
+        ),
+    )
+
+
+def _unreadable(item: Exercise, found: Found) -> ExerciseResult:
+    where = _(" (line {line})").format(line=found.line) if found.line else ""
+    return _all_failed(
+        item,
+        _(
+            "Python cannot read this cell: {reason}{where}. A bracket, a quote or an indentation "
+            "is not closed. Run the cell and mend what its error points at."
+        ).format(reason=found.problem, where=where),
+    )
+
+
+def _note_calls(
+    aligned: Aligned, results: Mapping[str, ExerciseResult], calls: Mapping[str, tuple[str, ...]]
+) -> None:
+    """Say where a failure may come from another answer that is called and not right."""
+    for name, called in calls.items():
+        if results[name].score == results[name].max_score or aligned.found[name].is_open:
+            continue
+        for other in called:
+            if results[other].score < results[other].max_score:
+                aligned.note(
+                    _("`{name}` calls `{other}`, which is not right itself.").format(
+                        name=name, other=other
+                    )
+                )
+
+
+def _status(aligned: Aligned, results: Iterable[ExerciseResult]) -> str:
+    lost = {check.lost for result in results for check in result.checks if check.lost}
+    for status in LOST:
+        if status in lost:
+            return status
+    if lost:  # a reply that could not be read
+        return "crashed"
+    if aligned.is_empty:
+        return "empty"
+    return "repaired" if aligned.repaired else "graded"

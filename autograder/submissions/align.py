@@ -1,0 +1,278 @@
+"""Finds which of the learner's cells answers which exercise, whatever happened to the notebook.
+
+Ids are believed where they are there, content decides: the answer to an exercise is the code that
+defines its name and is not the stub that was handed out. Where several do, the last one counts, as
+in a kernel that ran the notebook from top to bottom.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from autograder.i18n import _
+from autograder.submissions.read import Cell, Notebook
+from autograder.submissions.statements import NotPython, Statement, statements
+from autograder.submissions.template import CHECK, Template
+
+_FENCED = re.compile(r"^[ ]{0,3}(```|~~~)[^\n]*\n(.*?)^[ ]{0,3}\1[ ]*$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was found for one exercise.
+
+    Attributes:
+        parts: the statements that answer it: the definition, and what changes it afterwards.
+        problem: why Python cannot read the cell, or "".
+        line: where, if known.
+        is_open: it is as it was handed out, or missing.
+        alias: the name under which it was defined, where that is another one.
+    """
+
+    parts: tuple[Statement, ...] = ()
+    problem: str = ""
+    line: int | None = None
+    is_open: bool = False
+    alias: str = ""
+
+
+@dataclass
+class Aligned:
+    """A submission laid over what was handed out.
+
+    Attributes:
+        found: by exercise, in the template's order.
+        added: the statements that the learner added, in the order of the notebook.
+        notes: what is worth saying.
+        repaired: whether something had to be mended to find an answer.
+    """
+
+    template: Template
+    found: dict[str, Found] = field(default_factory=dict)
+    added: list[Statement] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    repaired: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is answered."""
+        return all(item.is_open for item in self.found.values())
+
+    def note(self, text: str, *, repair: bool = False) -> None:
+        """Say something once."""
+        if text not in self.notes:
+            self.notes.append(text)
+        self.repaired = self.repaired or repair
+
+
+@dataclass
+class _Broken:
+    position: int
+    error: NotPython
+
+
+def align(notebook: Notebook, template: Template) -> Aligned:
+    """Lay a notebook over what was handed out."""
+    aligned = Aligned(template)
+    for note in notebook.notes:
+        aligned.note(note, repair=True)
+    parts: list[Statement] = []
+    broken: list[_Broken] = []
+    for position, cell in enumerate(notebook.cells):
+        if cell.kind != "code":
+            continue
+        try:
+            found, mended = statements(cell.source, position)
+        except NotPython as error:
+            broken.append(_Broken(position, error))
+            continue
+        if mended and any(
+            name in item.names.makes for name in template.exercises for item in found
+        ):
+            aligned.note(mended, repair=True)
+        parts += found
+    handed_out = template.meanings
+    own = [item for item in parts if item.meaning not in handed_out]
+    aligned.added = own
+    for name in template.exercises:
+        aligned.found[name] = _find(name, notebook, own, broken, aligned)
+    _note_ids(notebook, parts, aligned)
+    _note_order(aligned)
+    return aligned
+
+
+def _find(
+    name: str,
+    notebook: Notebook,
+    own: Sequence[Statement],
+    broken: Sequence[_Broken],
+    aligned: Aligned,
+) -> Found:
+    cells = notebook.cells
+    answers = [item for item in own if name in item.names.makes and name not in item.names.needs]
+    unreadable = [item for item in broken if _means(cells[item.position], name)]
+    if not answers:
+        answers = _outside_code(name, cells, aligned)
+    if not answers:
+        renamed = _renamed(name, cells, own, aligned.template)
+        if renamed is not None:
+            aligned.note(
+                _("`{name}` is defined as `{alias}`; it was graded under its own name.").format(
+                    name=name, alias=renamed.defines[0]
+                ),
+                repair=True,
+            )
+            return Found((renamed,), alias=renamed.defines[0])
+    if not answers and unreadable:
+        error = unreadable[-1].error
+        return Found(problem=error.reason, line=error.line)
+    if not answers:
+        if not any(name in (cell.id, cell.grade_id) or _defines(cell, name) for cell in cells):
+            aligned.note(
+                _("The cell of `{name}` is missing; it counts as not answered.").format(name=name)
+            )
+        return Found(is_open=True)
+    last = answers[-1]
+    different = {item.meaning for item in answers}
+    if len({item.cell for item in answers}) > 1 and len(different) > 1:
+        aligned.note(
+            _("`{name}` is answered {n} times; the last answer counts.").format(
+                name=name, n=len(answers)
+            ),
+            repair=True,
+        )
+    elif _copies(name, cells) > 1:
+        aligned.note(
+            _(
+                "The cell of `{name}` stands there {n} times; the one that was answered counts."
+            ).format(name=name, n=_copies(name, cells)),
+            repair=True,
+        )
+    after = [
+        item
+        for item in own
+        if (name in item.names.changes or (name in item.names.makes and name in item.names.needs))
+        and (item.cell, item.first) > (last.cell, last.first)
+    ]
+    return Found((last, *after))
+
+
+def _means(cell: Cell, name: str) -> bool:
+    """Whether a cell that Python cannot read is about an exercise."""
+    return name in (cell.id, cell.grade_id) or _defines(cell, name)
+
+
+def _defines(cell: Cell, name: str) -> bool:
+    return bool(
+        re.search(rf"^[ \t]*(?:def|class)\s+{re.escape(name)}\b", cell.source, re.MULTILINE)
+    )
+
+
+def _copies(name: str, cells: Sequence[Cell]) -> int:
+    by_id = sum(cell.kind == "code" and name in (cell.id, cell.grade_id) for cell in cells)
+    by_content = sum(cell.kind == "code" and _defines(cell, name) for cell in cells)
+    return max(by_id, by_content)
+
+
+def _outside_code(name: str, cells: Sequence[Cell], aligned: Aligned) -> list[Statement]:
+    """The answer in a text cell: the cell's type was changed, or code was pasted as text."""
+    found: list[Statement] = []
+    for position, cell in enumerate(cells):
+        if cell.kind == "code" or not _defines(cell, name):
+            continue
+        for text in _code_in(cell.source):
+            try:
+                parts = statements(text, position)[0]
+            except NotPython:
+                continue
+            parts = [item for item in parts if item.meaning not in aligned.template.meanings]
+            answers = [item for item in parts if name in item.names.makes]
+            if answers:
+                # helpers in the same text cell count as the learner's as well
+                aligned.added += [item for item in parts if item not in aligned.added]
+                found += answers
+                break
+    if found:
+        aligned.note(
+            _("The answer to `{name}` stands in a text cell; it was read as code.").format(
+                name=name
+            ),
+            repair=True,
+        )
+    return found
+
+
+def _code_in(text: str) -> Iterator[str]:
+    fenced = [match[2] for match in _FENCED.finditer(text)]
+    if fenced:
+        yield "\n".join(fenced)
+    yield text
+
+
+def _renamed(
+    name: str, cells: Sequence[Cell], own: Sequence[Statement], template: Template
+) -> Statement | None:
+    """The answer under another name: in the exercise's cell, or with the stub's docstring."""
+    docstring = next((item.docstring for item in template.stubs[name] if item.docstring), "")
+    taken = set(template.exercises)
+    candidates = [
+        item
+        for item in own
+        if len(item.defines) == 1
+        and item.defines[0] not in taken
+        and (
+            (docstring and item.docstring == docstring)
+            or name in (cells[item.cell].id, cells[item.cell].grade_id)
+        )
+    ]
+    with_docstring = [item for item in candidates if item.docstring == docstring]
+    chosen = with_docstring or candidates
+    return chosen[-1] if len(chosen) == 1 or with_docstring else None
+
+
+def _note_ids(notebook: Notebook, parts: Sequence[Statement], aligned: Aligned) -> None:
+    names = aligned.template.exercises
+    known = set(names) | {name + CHECK for name in names}
+    carried = {cell.id for cell in notebook.cells} | {cell.grade_id for cell in notebook.cells}
+    answered = [name for name, item in aligned.found.items() if item.parts]
+    if answered and not carried & known:
+        aligned.note(
+            _(
+                "The cells do not carry the ids that were handed out (another program saved "
+                "them); they were recognised by their content."
+            ),
+            repair=True,
+        )
+        return
+    for name in answered:
+        cell = notebook.cells[aligned.found[name].parts[0].cell]
+        if name not in (cell.id, cell.grade_id) and cell.kind == "code":
+            aligned.note(
+                _("The answer to `{name}` was found in another cell than its own.").format(
+                    name=name
+                ),
+                repair=True,
+            )
+
+
+def _note_order(aligned: Aligned) -> None:
+    places = [(item.parts[0].cell, name) for name, item in aligned.found.items() if item.parts]
+    if places != sorted(places, key=lambda place: place[0]):
+        aligned.note(_("Cells were moved; each answer was found where it is now."), repair=True)
+
+
+def matches(notebook: Notebook, template: Template) -> float:
+    """How much of a chapter is in a notebook: the share of its exercises, and a little for ids."""
+    if not template.exercises:
+        return 0.0
+    ids = {cell.id for cell in notebook.cells} | {cell.grade_id for cell in notebook.cells}
+    defined = sum(
+        any(_defines(cell, name) for cell in notebook.cells) for name in template.exercises
+    )
+    carried = sum(name in ids or name + CHECK in ids for name in template.exercises)
+    text = {cell.source.strip() for cell in template.cells if len(cell.source) > 40}
+    same = sum(cell.source.strip() in text for cell in notebook.cells)
+    total = len(template.exercises)
+    return (2 * defined + carried) / (3 * total) + 0.5 * same / max(len(text), 1)

@@ -1,0 +1,133 @@
+"""The code to run for one exercise: the answer, and what it needs; nothing else.
+
+Statements are put in order of need, not of place, so that a moved cell does no harm. A name comes
+from what was handed out (the set-up cell, imports of earlier chapters), from the learner's answer
+to another exercise of the chapter, or from a statement that the learner added, in this order.
+Demonstrations, prints and tests are never run.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from autograder.submissions.align import Aligned
+from autograder.submissions.statements import Statement, joined
+
+_BUILTINS = frozenset(dir(builtins))
+_SETTINGS = "os"
+
+
+@dataclass(frozen=True)
+class Program:
+    """What is run for one exercise.
+
+    Attributes:
+        cells: label and source of each cell, in order.
+        own: whether any of it is the learner's.
+        calls: the other exercises of the chapter whose answers it uses.
+    """
+
+    cells: tuple[tuple[str, str], ...]
+    own: bool
+    calls: tuple[str, ...]
+
+
+def program(aligned: Aligned, name: str) -> Program:
+    """Cut out what one exercise needs."""
+    order = _Order(aligned)
+    order.answer(name)
+    cells = _grouped(order.emitted, {id(item) for item in aligned.template.statements})
+    found = aligned.found[name]
+    if found.alias:
+        cells.append(("name", f"{name} = {found.alias}\n"))
+    return Program(
+        tuple(cells), order.own, tuple(n for n in aligned.template.exercises if n in order.calls)
+    )
+
+
+class _Order:
+    def __init__(self, aligned: Aligned) -> None:
+        self.aligned = aligned
+        self.template = aligned.template
+        self.emitted: list[Statement] = []
+        self.calls: set[str] = set()
+        self.own = False
+        self._asked: set[str] = set()
+        self._seen: set[int] = set()
+        # An answer's statements are the learner's, but not helpers of other answers.
+        self._answers = {id(part) for found in aligned.found.values() for part in found.parts}
+        # The environment is set before the module that reads it is imported.
+        self._emit(item for item in self.template.given if _SETTINGS in item.names.changes)
+
+    def answer(self, name: str) -> None:
+        """Emit the answer to an exercise: the learner's, or the stub as it was handed out."""
+        found = self.aligned.found[name]
+        self._asked.add(name)
+        if found.parts:
+            self.own = True
+            self._emit(found.parts, beside=found.parts[0].cell)
+        else:
+            self._emit(self.template.stubs[name])
+
+    def _emit(self, items: Iterable[Statement], beside: int = -1) -> None:
+        for item in items:
+            if id(item) in self._seen:
+                continue
+            self._seen.add(id(item))
+            for name in sorted(item.names.needs):
+                self._provide(name, beside)
+            self.emitted.append(item)
+
+    def _provide(self, name: str, beside: int) -> None:
+        """Emit what makes a name.
+
+        Args:
+            beside: the cell of the answer; what it makes itself comes on top of what was given.
+        """
+        if name in self._asked:
+            return
+        self._asked.add(name)
+        given = [item for item in self.template.given if name in item.names.makes]
+        self._emit(given)
+        if name in self.aligned.found:
+            self.calls.add(name)
+            self.answer(name)
+            return
+        helpers = [item for item in self.aligned.added if id(item) not in self._answers]
+        here = [item for item in helpers if item.cell == beside and name in item.names.makes]
+        if (given or name in _BUILTINS) and not here:
+            return
+        makers = here if given else [item for item in helpers if name in item.names.makes]
+        if not makers:
+            makers = [item for item in helpers if item.names.makes_any]
+        changed = [item for item in helpers if name in item.names.changes]
+        if makers:
+            self.own = True
+            self._emit(
+                sorted([*makers, *changed], key=lambda item: (item.cell, item.first)), beside
+            )
+
+
+def _grouped(emitted: list[Statement], template: set[int]) -> list[tuple[str, str]]:
+    """Neighbours of one cell in one source, each at its own line."""
+    cells: list[tuple[str, str]] = []
+    group: list[Statement] = []
+
+    def flush() -> None:
+        if group:
+            owner = "course" if id(group[-1]) in template else "notebook"
+            cells.append((f"{owner} cell {group[-1].cell + 1}", joined(group)))
+            group.clear()
+
+    for item in emitted:
+        if group and not (
+            group[-1].cell == item.cell
+            and group[-1].first < item.first
+            and (id(group[-1]) in template) == (id(item) in template)
+        ):
+            flush()
+        group.append(item)
+    flush()
+    return cells

@@ -1,0 +1,156 @@
+"""Cuts a cell into its statements, each with the names that it makes and needs.
+
+A learner's notebook is read here as a set of statements, not run: of all that it holds, only what
+an answer needs is run (:mod:`autograder.submissions.program`).
+"""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+from autograder.compose.names import Names, names
+from autograder.guest.cells import python_of
+from autograder.i18n import _
+
+MAX_LINES = 20_000
+
+# What a word processor or a chat makes of code.
+_TYPOGRAPHY = str.maketrans(
+    {"\u00a0": " ", "\u201c": '"', "\u201d": '"', "\u2018": "'", "\u2019": "'", "\ufeff": None}
+)
+_NOT_READABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
+_Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+class NotPython(Exception):
+    """A cell that Python cannot read.
+
+    Attributes:
+        reason: what the parser says.
+        line: where, if it says so.
+    """
+
+    def __init__(self, reason: str, line: int | None) -> None:
+        super().__init__(reason)
+        self.reason, self.line = reason, line
+
+
+@dataclass(frozen=True, eq=False)
+class Statement:
+    """One statement of a cell, or several that share a line.
+
+    Attributes:
+        text: its lines.
+        first: number of the first of them in the cell, from 1.
+        nodes: its syntax trees.
+        cell: position of the cell in its notebook.
+    """
+
+    text: str
+    first: int
+    nodes: tuple[ast.stmt, ...]
+    cell: int
+
+    @cached_property
+    def names(self) -> Names:
+        """The global names that it makes, needs and changes."""
+        return names(self.text)
+
+    @cached_property
+    def defines(self) -> tuple[str, ...]:
+        """Names of the functions and classes that it defines."""
+        return tuple(node.name for node in self.nodes if isinstance(node, _Definition))
+
+    @cached_property
+    def docstring(self) -> str:
+        """First line of the docstring of what it defines, or ""."""
+        found = [ast.get_docstring(n) or "" for n in self.nodes if isinstance(n, _Definition)]
+        return found[0].split("\n")[0] if found else ""
+
+    @cached_property
+    def meaning(self) -> str:
+        """The same for two statements that differ in layout, comments and docstrings alone."""
+        tree = _Undocumented().visit(ast.parse(self.text))
+        return ast.dump(tree)
+
+
+class _Undocumented(ast.NodeTransformer):
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        super().generic_visit(node)
+        if isinstance(node, _Definition) and len(node.body) > 1:
+            first = node.body[0]
+            if (
+                isinstance(first, ast.Expr)
+                and isinstance(first.value, ast.Constant)
+                and isinstance(first.value.value, str)
+            ):
+                del node.body[0]
+        return node
+
+
+def statements(source: str, cell: int = -1) -> tuple[list[Statement], str]:
+    """The statements of a cell, in order, and what had to be mended to read them ("": nothing).
+
+    Raises:
+        NotPython: Python cannot read it, however it is mended.
+    """
+    if source.count("\n") > MAX_LINES:
+        raise NotPython(_("it is too long"), None)
+    text, tree, note = _parse(source)
+    lines = text.split("\n")
+    groups: list[tuple[int, int, list[ast.stmt]]] = []
+    for node in tree.body:
+        decorated = node.decorator_list if isinstance(node, _Definition) else []
+        first = min([node.lineno, *(item.lineno for item in decorated)])
+        last = node.end_lineno or node.lineno
+        if groups and first <= groups[-1][1]:  # a; b
+            before = groups.pop()
+            groups.append((before[0], max(last, before[1]), [*before[2], node]))
+        else:
+            groups.append((first, last, [node]))
+    return [
+        Statement("\n".join(lines[first - 1 : last]), first, tuple(nodes), cell)
+        for first, last, nodes in groups
+    ], note
+
+
+@lru_cache(maxsize=4_096)
+def _parse(source: str) -> tuple[str, ast.Module, str]:
+    first: Exception | None = None
+    for text, note in _ways(source):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                tree = ast.parse(text)
+                # The compiler refuses more than the parser does, such as `return` outside.
+                compile(tree, "<cell>", "exec", dont_inherit=True)
+        except _NOT_READABLE as error:
+            first = first or error
+        else:
+            return text, tree, note
+    if isinstance(first, SyntaxError):
+        raise NotPython(str(first.msg), first.lineno)
+    raise NotPython(type(first).__name__, None)
+
+
+def _ways(source: str) -> Iterator[tuple[str, str]]:
+    """The source without IPython's lines; then dedented; then without a word processor's marks."""
+    plain = python_of(source)
+    yield plain, ""
+    yield textwrap.dedent(plain), ""  # IPython dedents as well
+    typed = python_of(textwrap.dedent(source.translate(_TYPOGRAPHY)))
+    yield typed, _("Typographic quotes or spaces in the code were replaced by plain ones.")
+
+
+def joined(parts: Sequence[Statement]) -> str:
+    """Statements of one cell at the lines where they stood, the others left blank."""
+    lines: list[str] = []
+    for part in sorted(parts, key=lambda item: item.first):
+        lines += [""] * (part.first - 1 - len(lines))
+        lines += part.text.split("\n")
+    return "\n".join(lines) + "\n"
