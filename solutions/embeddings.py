@@ -6,6 +6,7 @@ Letters: ``B`` batch, ``T`` positions, ``D`` model width, ``V`` vocabulary.
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -130,7 +131,7 @@ def most_frequent_pair(words: dict[tuple[str, ...], int]) -> tuple[str, str] | N
     ### BEGIN SOLUTION
     counts: Counter[tuple[str, str]] = Counter()
     for symbols, times in words.items():
-        for pair in zip(symbols, symbols[1:], strict=False):
+        for pair in pairwise(symbols):
             counts[pair] += times
     if not counts:
         return None

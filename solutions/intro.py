@@ -1,4 +1,4 @@
-"""Warm-ups in shapes: broadcasting, batched products, ``view`` and ``transpose`` (chapter ``intro``).
+"""Warm-ups in shapes: broadcasting, batched products, view, transpose (chapter ``intro``).
 
 Letters: ``B`` batch, ``T`` targets or queries, ``S`` sources or keys, ``d`` width of a vector,
 ``C`` channels of an image, ``P`` side of a patch.

@@ -4,8 +4,6 @@ Letters: ``B`` batch, ``T`` positions of the queries, ``S`` of the keys, ``D`` m
 heads, ``d`` width of a head.
 """
 
-import math
-
 import torch
 from torch import Tensor, nn
 
@@ -86,11 +84,13 @@ class SinusoidalPositions(nn.Module):
     Source: Vaswani et al. 2017, sections 3.5 and 5.4 (the dropout).
     """
 
+    table: Tensor
+
     def __init__(self, D: int, max_length: int, dropout: float = 0.0) -> None:
         super().__init__()
         ### BEGIN SOLUTION
         self.dropout = nn.Dropout(dropout)
-        # A buffer moves with the module and is no parameter; it can be computed, so it is not saved.
+        # A buffer moves with the module and is no parameter; what can be computed is not saved.
         self.register_buffer("table", sinusoidal_table(max_length, D), persistent=False)
         ### END SOLUTION
 
@@ -153,6 +153,8 @@ class Rotary(nn.Module):
 
     Source: Su et al. 2021, section 3.2.2, equation 34; the pairing by halves is that of GPT-NeoX.
     """
+
+    frequencies: Tensor
 
     def __init__(self, d: int, base: float = 10000.0) -> None:
         super().__init__()
