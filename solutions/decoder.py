@@ -176,7 +176,7 @@ class DecoderLayer(nn.Module):
         """
         if self.cross and memory is None:
             raise ValueError("a decoder layer with cross-attention needs the memory")
-        if self.cross and memory_cache is not None and memory_cache.length:
+        if memory is not None and memory_cache is not None and memory_cache.length:
             memory = memory[:, :0]  # its keys and values are in the cache already
         ### BEGIN SOLUTION
         residuals = iter(self.residuals)
@@ -363,7 +363,11 @@ class Transformer(nn.Module):
             self.source_embedding if shared else TokenEmbedding(V_target, D, scale=True)
         )
         self.positions = SinusoidalPositions(D, max_length, dropout)
-        kind = {"dropout": dropout, "norm_first": norm_first, "activation": activation}
+        kind: dict[str, Any] = {
+            "dropout": dropout,
+            "norm_first": norm_first,
+            "activation": activation,
+        }
         self.encoder = Encoder(D, H, F, N, **kind)
         self.decoder = Decoder(D, H, F, N, **kind)
         self.output = nn.Linear(D, V_target, bias=False)
