@@ -7,6 +7,7 @@ The three sources are joined here and here alone, and what is malformed in them 
 from __future__ import annotations
 
 import ast
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -248,12 +249,13 @@ class _Cells:
         self.known.add(name)
 
         self._both(markdown_cell(f"{name}-about", about(exercise)), checks)
-        metadata = {**cell.metadata, "nbgrader": _nbgrader(name, solution=True)}
+        # The checksum is the stub's: by it nbgrader knows that nothing was answered.
+        metadata = {**cell.metadata, "nbgrader": _nbgrader(name, stub.rstrip("\n"))}
         self.student.append(code_cell(name, stub.rstrip("\n"), metadata, deletable=False))
         self.worked.append(code_cell(name, answer.rstrip("\n"), metadata, deletable=False))
         self.origin[name] = origin
         check = f'check("{exercise.id}")'
-        metadata = {"nbgrader": _nbgrader(f"{name}-check", points=exercise.points)}
+        metadata = {"nbgrader": _nbgrader(f"{name}-check", check, points=exercise.points)}
         self._both(
             code_cell(f"{name}-check", check, metadata, deletable=False, editable=False), checks
         )
@@ -318,21 +320,28 @@ def _imported(source: str) -> set[str]:
     }
 
 
-def _nbgrader(
-    grade_id: str, *, solution: bool = False, points: float | None = None
-) -> dict[str, Any]:
-    """What nbgrader wants to know of a cell; it admits no further keys."""
+def _nbgrader(grade_id: str, source: str, *, points: float | None = None) -> dict[str, Any]:
+    """What nbgrader wants to know of a cell, as after a release; it admits no further keys.
+
+    With points it is a locked grade cell, without it is a cell to answer in.
+    """
+    grade = points is not None
     found: dict[str, Any] = {
         "cell_type": "code",
-        "grade": points is not None,
+        "grade": grade,
         "grade_id": grade_id,
-        "locked": not solution,
+        "locked": grade,
         "schema_version": 3,
-        "solution": solution,
+        "solution": not grade,
         "task": False,
     }
+    parts = [source, "code", str(grade), str(not grade), str(grade), grade_id]
     if points is not None:
         found["points"] = points
+        parts.append(str(float(points)))
+    # nbgrader.utils.compute_checksum; a test compares the two
+    digest = hashlib.md5("".join(parts).encode("utf-8"), usedforsecurity=False)
+    found["checksum"] = digest.hexdigest()
     return found
 
 

@@ -116,7 +116,7 @@ def check(exercise_id: str) -> float | None:
         )
         return None
     try:
-        show(_report(exercise, _session.look(exercise, target)))
+        show(report(exercise, _session.look(exercise, target)))
     except KeyboardInterrupt:
         print(_("✘ Interrupted: the check had not finished. Is there a loop that does not end?"))
     return None
@@ -208,7 +208,7 @@ def _shell() -> Any:
     return get_ipython()
 
 
-def _report(exercise: Exercise, look: Look) -> Report:
+def report(exercise: Exercise, look: Look) -> Report:
     result = look.result
     if result.open and not any(item.passed for item in result.checks):
         line = Line(
@@ -269,7 +269,7 @@ def _points_for_nbgrader(exercise: Exercise, target: object) -> float:
         return 0.0
     seed = int(os.environ.get("COURSE_SEED", LEARNER_SEED))
     look = look_at(Judge(exercise, chapters.entries(exercise), seed=seed), target)
-    show(_report(exercise, look))
+    show(report(exercise, look))
     return float(look.result.score)
 
 
