@@ -317,11 +317,11 @@ CONTRAST = r"""
 # Controls that have no name, and those whose aria-label lacks the words that they show.
 UNNAMED = r"""
 () => [...document.querySelectorAll("a[href], button, summary, input")].filter((el) => {
-  if (!el.checkVisibility()) return false;
+  if (!el.checkVisibility({ opacityProperty: true, visibilityProperty: true })) return false;
   const label = (el.getAttribute("aria-label") ?? "").trim().toLowerCase();
   const text = el.innerText.trim().toLowerCase();
   const named = label || text || el.title || el.labels?.length || el.placeholder
-    || el.querySelector("img[alt]:not([alt=''])");
+    || el.querySelector("img[alt]:not([alt='']), svg[role=img][aria-label]");
   return !named || (label && text && !label.includes(text));
 }).map((el) => el.outerHTML.slice(0, 200))
 """

@@ -1,0 +1,1 @@
+"""How long things take: measurements for people, no tests."""
