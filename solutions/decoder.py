@@ -73,6 +73,40 @@ def decoder_mask(ids: Tensor, padding_id: int = 0) -> Tensor:
     ### END SOLUTION
 
 
+class KeyValueCache:
+    """Keys and values of one attention, kept from call to call.
+
+    Attributes:
+        length: how many positions it holds; 0 at first.
+    """
+
+    def __init__(self) -> None:
+        ### BEGIN SOLUTION
+        self.keys: Tensor | None = None  # (B, H_kv, length, d)
+        self.values: Tensor | None = None
+        self.length = 0
+        ### END SOLUTION
+
+    def update(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Add the keys and values of new positions.
+
+        Args:
+            k, v: shape (B, H_kv, T, d); T may be any number, 0 included.
+
+        Returns:
+            All keys and all values so far, shape (B, H_kv, length, d) each, the oldest first.
+        """
+        ### BEGIN SOLUTION
+        if self.keys is None or self.values is None:
+            self.keys, self.values = k, v
+        else:
+            self.keys = torch.cat([self.keys, k], dim=-2)
+            self.values = torch.cat([self.values, v], dim=-2)
+        self.length = self.keys.size(-2)
+        return self.keys, self.values
+        ### END SOLUTION
+
+
 def future_test(layer: Callable[[Tensor], Tensor]) -> None:
     """Test somebody's layer: does every output see the past, itself, and nothing of the future?
 
@@ -162,7 +196,8 @@ class DecoderLayer(nn.Module):
             x: shape (B, T, D).
             memory: what the encoder made of the source, shape (B, S, D); not used without
                 cross-attention.
-            mask: of the self-attention; boolean, broadcastable to (B, H, T, T).
+            mask: of the self-attention; boolean, broadcastable to (B, H, T, T), or with a cache to
+                (B, H, T, cached + T).
             memory_mask: of the cross-attention; boolean, broadcastable to (B, H, T, S).
             memory_cache: handed on to the cross-attention as its ``cache``.
             **attention: handed on to the self-attention as they are (``bias``, ``rotary``,
@@ -188,6 +223,10 @@ class DecoderLayer(nn.Module):
             )
         return next(residuals)(x, self.feed_forward)
         ### END SOLUTION
+
+    def new_cache(self) -> tuple[KeyValueCache, KeyValueCache]:
+        """Empty caches: for the self-attention (``cache``), and ``memory_cache``."""
+        return KeyValueCache(), KeyValueCache()
 
 
 class Decoder(nn.Module):
@@ -237,7 +276,7 @@ class Decoder(nn.Module):
         mask: Tensor | None = None,
         memory_mask: Tensor | None = None,
         *,
-        cache: Sequence[tuple[Any, Any]] | None = None,
+        cache: Sequence[tuple[KeyValueCache, KeyValueCache]] | None = None,
         **attention: Any,
     ) -> Tensor:
         """Run the layers one after the other, then the last norm.
@@ -247,8 +286,8 @@ class Decoder(nn.Module):
             memory: shape (B, S, D): every layer looks at the encoder's last output.
             mask: of the self-attentions; boolean, broadcastable to (B, H, T, T).
             memory_mask: of the cross-attentions; boolean, broadcastable to (B, H, T, S).
-            cache: a pair for each layer: the cache of its self-attention (its ``cache``) and that
-                of its cross-attention (its ``memory_cache``).
+            cache: what ``new_cache`` gave, a pair for each layer: its ``cache`` and its
+                ``memory_cache``. x then holds the positions that are new.
             **attention: handed on to every layer (``bias``, ``rotary``).
 
         Returns:
@@ -260,6 +299,10 @@ class Decoder(nn.Module):
             x = layer(x, memory, mask, memory_mask, cache=own, memory_cache=of_memory, **attention)
         return self.norm(x)
         ### END SOLUTION
+
+    def new_cache(self) -> list[tuple[KeyValueCache, KeyValueCache]]:
+        """Empty caches, a pair for each layer."""
+        return [layer.new_cache() for layer in self.layers]
 
 
 def shift_right(targets: Tensor, start_id: int) -> Tensor:
@@ -405,7 +448,7 @@ class Transformer(nn.Module):
         memory: Tensor,
         memory_mask: Tensor | None = None,
         *,
-        cache: Sequence[tuple[Any, Any]] | None = None,
+        cache: Sequence[tuple[KeyValueCache, KeyValueCache]] | None = None,
     ) -> Tensor:
         """Logits for the token after each token of ``target``.
 
@@ -414,7 +457,7 @@ class Transformer(nn.Module):
                 without padding.
             memory: what ``encode`` gave, shape (B, S, D).
             memory_mask: ``source_mask`` of the source.
-            cache: as the decoder takes it.
+            cache: what ``decoder.new_cache`` gave.
 
         Returns:
             Logits, shape (B, T, V_target).
@@ -539,40 +582,6 @@ def sample_next(
     ### END SOLUTION
 
 
-class KeyValueCache:
-    """Keys and values of one attention, kept from call to call.
-
-    Attributes:
-        length: how many positions it holds; 0 at first.
-    """
-
-    def __init__(self) -> None:
-        ### BEGIN SOLUTION
-        self.keys: Tensor | None = None  # (B, H_kv, length, d)
-        self.values: Tensor | None = None
-        self.length = 0
-        ### END SOLUTION
-
-    def update(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Add the keys and values of new positions.
-
-        Args:
-            k, v: shape (B, H_kv, T, d); T may be any number, 0 included.
-
-        Returns:
-            All keys and all values so far, shape (B, H_kv, length, d) each, the oldest first.
-        """
-        ### BEGIN SOLUTION
-        if self.keys is None or self.values is None:
-            self.keys, self.values = k, v
-        else:
-            self.keys = torch.cat([self.keys, k], dim=-2)
-            self.values = torch.cat([self.values, v], dim=-2)
-        self.length = self.keys.size(-2)
-        return self.keys, self.values
-        ### END SOLUTION
-
-
 class LanguageModel(nn.Module):
     """A decoder-only model: the same layers without cross-attention, one sequence that goes on.
 
@@ -621,12 +630,14 @@ class LanguageModel(nn.Module):
         self.output = nn.Linear(D, V, bias=False)
         ### END SOLUTION
 
-    def forward(self, ids: Tensor, *, cache: Sequence[tuple[Any, Any]] | None = None) -> Tensor:
+    def forward(
+        self, ids: Tensor, *, cache: Sequence[tuple[KeyValueCache, KeyValueCache]] | None = None
+    ) -> Tensor:
         """Logits for the token after each token of ``ids``.
 
         Args:
             ids: token ids, shape (B, T). With a cache: those that are new, without padding.
-            cache: a pair for each layer, as the decoder takes it; the second of a pair is not used.
+            cache: what ``decoder.new_cache`` gave.
 
         Returns:
             Logits, shape (B, T, V).
