@@ -327,6 +327,8 @@ class Answer:
             return Opaque(item._number)
         if callable(item):
             return self._callbacks.add(item)
+        if type(item) in (list, tuple):
+            return type(item)(self._outgoing(part) for part in item)
         return item
 
     def _incoming(self, item: Any) -> Any:
