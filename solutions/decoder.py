@@ -302,7 +302,7 @@ class Decoder(nn.Module):
 
     def new_cache(self) -> list[tuple[KeyValueCache, KeyValueCache]]:
         """Empty caches, a pair for each layer."""
-        return [layer.new_cache() for layer in self.layers]
+        return [(KeyValueCache(), KeyValueCache()) for _ in self.layers]
 
 
 def shift_right(targets: Tensor, start_id: int) -> Tensor:
