@@ -60,22 +60,17 @@ def definition_source(path: Path, name: str) -> str:
     lines, _tree = parsed(path)
     first = min([found.lineno, *(item.lineno for item in found.decorator_list)])
     last = found.end_lineno or found.lineno
-    body = list(lines[first - 1 : last])
-    following = last
     # The closing marker may stand below the last statement of the definition.
-    while body_is_open(body) and following < len(lines) and _may_follow(lines[following]):
-        body.append(lines[following])
-        following += 1
+    ahead = last
+    while ahead < len(lines) and _may_follow(lines[ahead]):
+        ahead += 1
+        if lines[ahead - 1].strip() == END:
+            last = ahead
+    body = list(lines[first - 1 : last])
     problem = _region_problem(body)
     if problem:
         raise SourceError(f"{path.name}:{first}: {name}: {problem}")
     return "\n".join(body).rstrip() + "\n"
-
-
-def body_is_open(lines: list[str]) -> bool:
-    """Whether a solution region was opened and not closed."""
-    marks = [line.strip() for line in lines if line.strip() in (BEGIN, END)]
-    return marks.count(BEGIN) > marks.count(END)
 
 
 def _may_follow(line: str) -> bool:

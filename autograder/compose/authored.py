@@ -32,7 +32,8 @@ class AuthoredCell:
         kind: ``code``, ``markdown`` or ``raw``.
         heading: the heading that it stands under, or that it opens.
         line: its first line in the ``.md``, from 1.
-        id: its section's label or heading and a number: the same as long as the section is.
+        id: its section's label or heading and a number: the same as long as the section is;
+            an exercise's cell has none, since exercises have names.
         exercises: what it imports from the chapter's own module, to be answered by the learner.
     """
 
@@ -41,7 +42,7 @@ class AuthoredCell:
     metadata: dict[str, Any]
     heading: str
     line: int
-    id: str
+    id: str = ""
     exercises: tuple[str, ...] = ()
 
 
@@ -114,22 +115,16 @@ def read_page(stem: str, text: str, order: Sequence[str]) -> Page:
                     own.append((value, _slug(label or value)))
                 label = value if kind == "label" else ""
         # A cell that opens sections belongs to the first of them; what follows it, to the last.
-        first_heading, first_slug = own[0] if own else (heading, slug)
-        counts[first_slug] = counts.get(first_slug, 0) + 1
-        page.cells.append(
-            AuthoredCell(
-                cell.cell_type,
-                cell.source,
-                dict(cell.metadata),
-                first_heading,
-                first + 1,
-                f"{first_slug}-{counts[first_slug]}",
-            )
-        )
+        opened, section = own[0] if own else (heading, slug)
         if own:
             heading, slug = own[-1]
+        authored = AuthoredCell(cell.cell_type, cell.source, dict(cell.metadata), opened, first + 1)
+        page.cells.append(authored)
         if cell.cell_type == "code":
-            _read_imports(page, page.cells[-1], order)
+            _read_imports(page, authored, order)
+        if not authored.exercises:
+            counts[section] = counts.get(section, 0) + 1
+            authored.id = f"{section}-{counts[section]}"
     return page
 
 

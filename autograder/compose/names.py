@@ -21,7 +21,9 @@ GIVEN = frozenset(dir(builtins)) | {"display", "get_ipython", "__name__", "__doc
 
 
 # Line magics that run the rest of their line.
-_RUNS_LINE = re.compile(r"^(?P<indent>\s*)%(?:time|timeit|prun)\b(?:\s+-\S+)*\s+(?P<code>\S.*)$")
+_RUNS_LINE = re.compile(
+    r"^(?P<indent>\s*)%(?:time|timeit|prun)\b(?:\s+-[a-z]+(?:\s*\d+)?)*\s+(?P<code>\S.*)$"
+)
 
 
 @dataclass(frozen=True)
@@ -48,38 +50,121 @@ def names(source: str) -> Names:
     Raises:
         SyntaxError: the cell is not Python.
     """
-    tree = ast.parse(_python(source))
-    needs: set[str] = set()
-    late: set[str] = set()
-    makes: set[str] = set()
-    changes: set[str] = set()
-    makes_any = False
-    for statement in tree.body:
-        makes_any = makes_any or _is_star_import(statement)
-        table = symtable.symtable(ast.unparse(statement), "<cell>", "exec")
+    reader = _Reader()
+    reader.block(ast.parse(_python(source)).body)
+    # A function's globals are looked up when it is called: the cell's later lines may make them.
+    needs = reader.needs | (reader.late - reader.makes)
+    return Names(
+        frozenset(needs - GIVEN),
+        frozenset(reader.makes),
+        frozenset(reader.changes - reader.makes),
+        reader.makes_any,
+    )
+
+
+class _Reader:
+    """Goes through a cell in the order in which it runs, and keeps what is made so far."""
+
+    def __init__(self) -> None:
+        self.needs: set[str] = set()
+        self.late: set[str] = set()  # globals of functions
+        self.makes: set[str] = set()
+        self.changes: set[str] = set()
+        self.makes_any = False
+
+    def block(self, body: Sequence[ast.stmt]) -> None:
+        """Statements, one after the other."""
+        for statement in body:
+            self.statement(statement)
+
+    def statement(self, node: ast.stmt) -> None:
+        """One statement; the parts of a compound one in their order."""
+        if isinstance(node, ast.For | ast.AsyncFor):
+            self.read(node.iter)
+            self.bind(node.target)
+            self.block([*node.body, *node.orelse])
+        elif isinstance(node, ast.If | ast.While):
+            self.read(node.test)
+            self.block([*node.body, *node.orelse])
+        elif isinstance(node, ast.With | ast.AsyncWith):
+            for item in node.items:
+                self.read(item.context_expr)
+                if item.optional_vars is not None:
+                    self.bind(item.optional_vars)
+            self.block(node.body)
+        elif isinstance(node, ast.Try | ast.TryStar):
+            self.block(node.body)
+            for handler in node.handlers:
+                if handler.type is not None:
+                    self.read(handler.type)
+                self.makes |= {handler.name} if handler.name else set()
+                self.block(handler.body)
+            self.block([*node.orelse, *node.finalbody])
+        elif isinstance(node, ast.Match):
+            self.read(node.subject)
+            for case in node.cases:
+                self._pattern(case.pattern)
+                if case.guard is not None:
+                    self.read(case.guard)
+                self.block(case.body)
+        elif isinstance(node, ast.Delete):
+            for target in node.targets:
+                self._delete(target)
+        else:
+            self._simple(node)
+
+    def read(self, expression: ast.expr) -> None:
+        """An expression that is evaluated."""
+        self._simple(ast.Expr(expression))
+
+    def bind(self, target: ast.expr) -> None:
+        """The target of a loop or of ``with``."""
+        self._simple(ast.Assign([target], ast.Constant(None), lineno=0))
+
+    def _delete(self, target: ast.expr) -> None:
+        if isinstance(target, ast.Name):
+            self.needs |= {target.id} - self.makes
+            self.makes.discard(target.id)
+        else:
+            self._simple(ast.Delete([target]))
+
+    def _pattern(self, pattern: ast.pattern) -> None:
+        for node in ast.walk(pattern):
+            if isinstance(node, ast.MatchValue):
+                self.read(node.value)
+            elif isinstance(node, ast.MatchClass):
+                self.read(node.cls)
+            elif isinstance(node, ast.MatchAs | ast.MatchStar) and node.name:
+                self.makes.add(node.name)
+            elif isinstance(node, ast.MatchMapping) and node.rest:
+                self.makes.add(node.rest)
+
+    def _simple(self, node: ast.stmt) -> None:
+        """A statement without statements inside, or a definition: what Python's compiler says."""
+        table = symtable.symtable(ast.unparse(node), "<cell>", "exec")
+        inside = {item.target.id for item in ast.walk(node) if isinstance(item, ast.NamedExpr)}
         for symbol in table.get_symbols():
-            if symbol.is_referenced() and symbol.get_name() not in makes:
-                needs.add(symbol.get_name())
-        if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
-            needs |= {statement.target.id} - makes
+            if symbol.is_referenced() and symbol.get_name() not in self.makes | inside:
+                self.needs.add(symbol.get_name())
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            self.needs |= {node.target.id} - self.makes
         for scope in _scopes(table):
             for symbol in scope.get_symbols():
                 if not symbol.is_global():
                     continue
                 if symbol.is_assigned() and symbol.is_declared_global():
-                    makes.add(symbol.get_name())
+                    self.makes.add(symbol.get_name())
                 elif symbol.is_referenced():
-                    late.add(symbol.get_name())
-        makes |= {
-            symbol.get_name()
-            for symbol in table.get_symbols()
-            if (symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace())
-            and not _only_for_annotation(statement)
-        }
-        changes |= set(_written_to(statement))
-    # A function's globals are looked up when it is called: the cell's later lines may make them.
-    needs |= late - makes
-    return Names(frozenset(needs - GIVEN), frozenset(makes), frozenset(changes - makes), makes_any)
+                    self.late.add(symbol.get_name())
+        # `x: int` says something about x and makes nothing
+        if not (isinstance(node, ast.AnnAssign) and node.value is None):
+            self.makes |= {
+                symbol.get_name()
+                for symbol in table.get_symbols()
+                if symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace()
+            }
+        self.changes |= set(_written_to(node))
+        self.makes_any = self.makes_any or _is_star_import(node)
 
 
 def _python(source: str) -> str:
@@ -102,11 +187,6 @@ def _scopes(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
 
 def _is_star_import(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.ImportFrom) and any(a.name == "*" for a in statement.names)
-
-
-def _only_for_annotation(statement: ast.stmt) -> bool:
-    """``x: int`` says something about x and makes nothing."""
-    return isinstance(statement, ast.AnnAssign) and statement.value is None
 
 
 def _written_to(statement: ast.stmt) -> Iterator[str]:

@@ -38,6 +38,8 @@ _NOTES = {
 }
 _TITLED = {"admonition", "sidebar", "margin", "topic", "card"}
 _CODE = {"code", "code-block", "sourcecode"}
+# Their argument is a class or a layout.
+_BOXES = {"container", "div", "grid", "grid-item", "rst-class"}
 _DROPPED = {"bibliography", "contents", "toctree", "tableofcontents"}
 
 
@@ -117,7 +119,7 @@ def _directive(
         for line in _tidy([*content, *_blocks(inner, titles)]):
             yield f"> {line}".rstrip()
     else:
-        if argument:
+        if argument and name not in _BOXES:
             yield _inline(argument, titles)
             yield ""
         yield from _blocks(body, titles)

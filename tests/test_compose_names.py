@@ -1,0 +1,119 @@
+"""What a cell needs and makes, read from its syntax."""
+
+import pytest
+
+from autograder.compose.names import cells_needed, dependencies, dependents, names
+
+
+@pytest.mark.parametrize(
+    ("source", "needs"),
+    [
+        ("y = x + 1", {"x"}),
+        ("x = 1\ny = x", set()),
+        ("x += 1", {"x"}),
+        ("print(len([1]))", set()),
+        ("def f(a, b=c):\n    return a + d", {"c", "d"}),
+        ("def f():\n    return g()\ndef g():\n    return 1", set()),
+        ("def f(x: Tensor) -> Out: ...", {"Tensor", "Out"}),
+        ("class A(Base):\n    size = n\n    def f(self):\n        return helper(self)",
+         {"Base", "n", "helper"}),
+        ("[a for a in items if a > low]", {"items", "low"}),
+        ("[i for i in range(3)]\nprint(i)", {"i"}),
+        ("def f():\n    x = 1\n    def g():\n        return x + y\n    return g", {"y"}),
+        ("lambda a: a + b", {"b"}),
+        ("@decorator\ndef f(): ...", {"decorator"}),
+        ("try:\n    f()\nexcept Oops as error:\n    print(error)", {"f", "Oops"}),
+        ("with opened as handle:\n    handle.read()", {"opened"}),
+        ("f'{value:.2f}'", {"value"}),
+        ("import torch.nn as nn\nnn.Linear", set()),
+        ("x: int\nprint(x)", {"x"}),
+        ("for i, (a, b) in pairs:\n    print(i, a, b)", {"pairs"}),
+        ("while (n := step()):\n    print(n)", {"step"}),
+        ("if ready:\n    x = 1\nelse:\n    x = 2\nprint(x)", {"ready"}),
+        ("del gone", {"gone"}),
+        ("match thing:\n    case Point(x=a):\n        print(a)", {"thing", "Point"}),
+    ],
+)  # fmt: skip
+def test_needs(source: str, needs: set[str]) -> None:
+    assert names(source).needs == needs
+
+
+@pytest.mark.parametrize(
+    ("source", "makes"),
+    [
+        ("a, (b, *c) = f()", {"a", "b", "c"}),
+        ("import torch\nimport os.path\nfrom x import y as z", {"torch", "os", "z"}),
+        ("for i in range(3):\n    j = i", {"i", "j"}),
+        ("def f():\n    global g\n    g = 1\n    local = 2", {"f", "g"}),
+        ("if (n := 3) > 2: pass", {"n"}),
+        ("x: int", set()),
+        ("x: int = 1", {"x"}),
+        ("x.y = 1\nz[0] = 2", set()),
+    ],
+)
+def test_makes(source: str, makes: set[str]) -> None:
+    assert names(source).makes == makes
+
+
+def test_changes() -> None:
+    found = names("table['a'] = 1\nlayer.weight.data[0] = 0\nlosses.append(2)\nx = f(y)")
+    assert found.changes == {"table", "layer", "losses"}
+
+
+def test_star_import_makes_any() -> None:
+    assert names("from somewhere import *").makes_any
+
+
+@pytest.mark.parametrize(
+    ("source", "needs"),
+    [
+        ("%matplotlib inline\nx", {"x"}),
+        ("!pip install a b\nx", {"x"}),
+        ("files = !ls\nx", {"x"}),
+        ("x?", set()),
+        ("%time f(x)", {"f", "x"}),
+        ("%timeit -n 3 g(y)", {"g", "y"}),
+        ("%%time\nh(z)", {"h", "z"}),
+        ("%%bash\necho $x", set()),
+        ("text = '''\n%not a magic\n'''\nx", {"x"}),
+        ("a = (b\n% c)", {"b", "c"}),
+    ],
+)
+def test_lines_for_ipython_do_not_hide_the_rest(source: str, needs: set[str]) -> None:
+    assert names(source).needs == needs
+
+
+def test_dependents_follow_names_and_forget_what_is_made_anew() -> None:
+    cells = [
+        "import torch",
+        None,  # the exercise `f`
+        "a = f(1)",
+        "b = a + 1",
+        "c = 2",
+        "losses.append(b)",
+        "print(losses)",
+        "a = 0",
+        "print(a)",
+        "def g(): return f(2)",
+    ]
+    assert [i for i, depends in enumerate(dependents(cells, {"f"})) if depends] == [2, 3, 5, 6, 9]
+
+
+def test_a_name_comes_from_the_nearest_cell_above_or_else_from_below() -> None:
+    cells = ["x = 1", "x = x + 1", "def f(): return x + late", "late = 3", "x = 9"]
+    assert dependencies(cells)[2] == {1, 3}
+    assert cells_needed(cells, 2) == [0, 1, 3]
+
+
+def test_what_completes_an_object_is_needed_too() -> None:
+    cells = ["table = {}", "table['a'] = 1", "print(table)", "def f(): return table['a']"]
+    assert cells_needed(cells, 3) == [0, 1]
+
+
+def test_a_star_import_is_needed_where_nothing_else_makes_a_name() -> None:
+    cells = ["from helpers import *", "y = 1", "def f(): return helper(y)"]
+    assert cells_needed(cells, 2) == [0, 1]
+
+
+def test_a_cell_that_is_no_python_makes_nothing() -> None:
+    assert cells_needed(["def broken(:", "x = 1", "print(x)"], 2) == [1]
