@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from autograder.answer import Callbacks
+from autograder.engine.environment import environment
 from autograder.engine.limits import Limits
 from autograder.engine.link import SandboxLink, SocketTransport
 from autograder.i18n import _
@@ -179,12 +180,14 @@ class Engine:
 class _Ordered:
     """A sandbox that the warm process was asked for and that may not be there yet."""
 
-    def __init__(self, warm: _WarmProcess, fd: int) -> None:
-        self._warm, self._fd = warm, fd
+    def __init__(self, warm: _WarmProcess, fd: int, scratch: str) -> None:
+        self._warm, self._fd, self._scratch = warm, fd, scratch
         self.transport: SocketTransport | None = None
 
     def arrived(self, pidfd: int) -> None:
-        self.transport = SocketTransport(self._fd, pidfd)
+        self.transport = SocketTransport(
+            self._fd, pidfd, self._scratch, self._warm.limits.scratch_megabytes
+        )
 
     def collect(self) -> SandboxLink:
         while self.transport is None:
@@ -278,17 +281,17 @@ class _WarmProcess:
     def order(self) -> _Ordered:
         """Ask for a sandbox, without waiting for it."""
         ours, theirs = socket.socketpair()
-        message = {}
+        folder = ""
         if self._scratch:
             self._folders += 1
             folder = os.path.join(self._scratch, str(self._folders))
             os.mkdir(folder, 0o700)
             if self._uid is not None:
                 os.chown(folder, self._uid, self._uid)
-            message["scratch"] = folder
         with theirs:
-            socket.send_fds(self._control, [json.dumps(message).encode()], [theirs.fileno()])
-        self._ordered.append(_Ordered(self, ours.detach()))
+            message = json.dumps({"scratch": folder}).encode()
+            socket.send_fds(self._control, [message], [theirs.fileno()])
+        self._ordered.append(_Ordered(self, ours.detach(), folder))
         return self._ordered[-1]
 
     def next_arrival(self) -> None:
@@ -308,22 +311,3 @@ class _WarmProcess:
             self._process.wait()
         if self._scratch:
             shutil.rmtree(self._scratch, ignore_errors=True)
-
-
-def environment() -> dict[str, str]:
-    """All that a sandbox's process inherits of the environment."""
-    env = {
-        "PATH": os.defpath,
-        "LANG": "C.UTF-8",
-        # the same order of sets for everyone
-        "PYTHONHASHSEED": "0",
-        "TRITON_INTERPRET": "1",
-        "MPLBACKEND": "agg",
-    }
-    # One thread: a fork keeps only the thread that forks.
-    for library in ("OMP", "MKL", "OPENBLAS", "NUMEXPR"):
-        env[f"{library}_NUM_THREADS"] = "1"
-    for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "SYSTEMROOT"):
-        if name in os.environ:
-            env[name] = os.environ[name]
-    return env

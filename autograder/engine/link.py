@@ -13,6 +13,7 @@ import math
 import os
 import secrets
 import select
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -25,7 +26,8 @@ from autograder.engine.limits import Limits
 from autograder.guest.plain import NotPlain
 from autograder.guest.wire import HEADER, Garbled, decode, encode
 
-Ask = Callable[[dict], dict]
+Ask = Callable[[dict[str, Any]], dict[str, Any]]
+_MAX_FILES = 2_048
 _TICK = 0.2  # seconds between looks at a process that takes its time
 
 
@@ -56,6 +58,10 @@ class Transport(Protocol):
         """Whether every thread of the process waits for something that is no processor."""
         ...
 
+    def over_quota(self) -> bool:
+        """Whether its scratch holds more than it may, where nothing else bounds that."""
+        ...
+
     def kill(self) -> None:
         """End the process, and all below it."""
         ...
@@ -83,6 +89,8 @@ class _Clock:
             if cpu - self._cpu < 0.001 and self._transport.asleep():
                 self._slept += now - self._seen
             self._seen, self._cpu = now, cpu
+            if self._transport.over_quota():
+                raise LinkLost("memory")
         used = cpu - self._start_cpu + self._slept
         if used >= self._seconds or now - self._wall >= self._wall_seconds:
             raise LinkLost("timeout")
@@ -114,7 +122,7 @@ class SandboxLink:
         self._ask: Ask | None = None
         self._asks = 0
         self._ask_seconds = 0.0
-        self.startup: dict | None = None
+        self.startup: dict[str, Any] | None = None
         self.lost: str | None = None
         self.cpu_seconds = 0.0
 
@@ -135,14 +143,14 @@ class SandboxLink:
         """What answers calls of the judge's functions."""
         self._ask = ask
 
-    def open(self, opening: dict) -> None:
+    def open(self, opening: dict[str, Any]) -> None:
         """Run the cells. A link that is lost here says so at the first request."""
         with contextlib.suppress(LinkLost):
             self.startup = self._exchange(
                 opening, self._limits.startup_seconds, _startup_is_well_formed
             )
 
-    def request(self, message: dict) -> dict:
+    def request(self, message: dict[str, Any]) -> dict[str, Any]:
         """Send one request of :mod:`autograder.guest.executor`, return its reply.
 
         Raises:
@@ -175,14 +183,16 @@ class SandboxLink:
 
     # --- one exchange
 
-    def _exchange(self, message: dict, seconds: float, valid: Callable[[Any], bool]) -> dict:
+    def _exchange(
+        self, message: dict[str, Any], seconds: float, valid: Callable[[Any], bool]
+    ) -> dict[str, Any]:
         if self.lost is not None:
             raise LinkLost(self.lost)
         try:
             reply = self._converse(message, seconds)
             if not valid(reply):
                 raise LinkLost("garbled")
-            if _ran_out_of_memory(reply):
+            if _ran_out_of_memory(reply) or self._transport.over_quota():
                 raise LinkLost("memory")
             self.cpu_seconds = self._transport.cpu_seconds()
             return reply
@@ -196,7 +206,7 @@ class SandboxLink:
         self.lost = reason
         raise LinkLost(reason)
 
-    def _converse(self, message: dict, seconds: float) -> Any:
+    def _converse(self, message: dict[str, Any], seconds: float) -> Any:
         clock = _Clock(self._transport, seconds, self._limits.wall_factor)
         number = secrets.randbits(64)
         self._send(message, number, clock)
@@ -211,7 +221,7 @@ class SandboxLink:
             clock.excuse(time.monotonic() - start)
             self._send({"answer": answer}, number, clock)
 
-    def _send(self, message: dict, number: int, clock: _Clock) -> None:
+    def _send(self, message: dict[str, Any], number: int, clock: _Clock) -> None:
         # What lies there already answers nothing that was asked.
         if self._transport.receive_some(1):
             raise Garbled("a reply before the request")
@@ -241,7 +251,7 @@ class SandboxLink:
 
     # --- calls of the judge's functions
 
-    def _answer(self, ask: Any) -> dict:
+    def _answer(self, ask: Any) -> dict[str, Any]:
         if not _ask_is_well_formed(ask):
             raise Garbled("not a call")
         self._asks += 1
@@ -352,16 +362,22 @@ def _holds(mapping: Any, *kinds: type) -> bool:
     return type(mapping) is dict and all(type(item) in kinds for item in mapping.values())
 
 
-def _ran_out_of_memory(reply: dict) -> bool:
+def _ran_out_of_memory(reply: dict[str, Any]) -> bool:
     kind, text = reply.get("error"), reply.get("text", "")
     return kind == "MemoryError" or (kind == "RuntimeError" and "can't allocate memory" in text)
 
 
 class SocketTransport:
-    """A sandbox on Linux: a socket, and a descriptor of its process."""
+    """A sandbox on Linux: a socket, and a descriptor of its process.
 
-    def __init__(self, fd: int, pidfd: int) -> None:
+    Args:
+        scratch: in the second tier, the sandbox's folder, which lies on a disk without quota.
+        megabytes: how much may be in it.
+    """
+
+    def __init__(self, fd: int, pidfd: int, scratch: str = "", megabytes: int = 0) -> None:
         os.set_blocking(fd, False)
+        self._scratch, self._quota = scratch, megabytes * 2**20
         self._fd, self._pidfd = fd, pidfd
         self._pid = _pid_of(pidfd)
         # clock_getcpuclockid(3): the clock of another process
@@ -406,20 +422,33 @@ class SocketTransport:
             return False
         return True
 
+    def over_quota(self) -> bool:
+        """See :class:`Transport`."""
+        if not self._scratch:
+            return False
+        size = 0
+        with os.scandir(self._scratch) as entries:
+            for count, entry in enumerate(entries):
+                with contextlib.suppress(FileNotFoundError):
+                    size += max(4096, entry.stat(follow_symlinks=False).st_size)
+                if size > self._quota or count > _MAX_FILES:
+                    return True
+        return False
+
     def kill(self) -> None:
         """See :class:`Transport`. The first process of its namespace takes all others along."""
         if self._fd < 0:
             return
         with contextlib.suppress(ProcessLookupError):
-            _kill(self._pidfd)
+            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        if self._scratch:
+            poll = select.poll()
+            poll.register(self._pidfd, select.POLLIN)
+            poll.poll(5_000)  # its end; until then it could still write
+            shutil.rmtree(self._scratch, ignore_errors=True)
         os.close(self._fd)
         os.close(self._pidfd)
         self._fd = self._pidfd = -1
-
-
-def _kill(pidfd: int) -> None:
-
-    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
 
 
 def _pid_of(pidfd: int) -> int:

@@ -61,7 +61,7 @@ def _replace_kernels(operators: Iterable[str], refuse: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # "overriding a previously registered kernel": on purpose
         for operator in operators:
-            library.impl(operator, "CPU", refuse, False)
+            library.impl(operator, "CPU", refuse)
     # The replacement lasts as long as the library object; with one reference too many and no name
     # for it, no code in this process can find it and let it go.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(library))

@@ -44,7 +44,7 @@ class Channel:
         length, self.number = HEADER.unpack(self._read(HEADER.size))
         return decode(self._read(length))
 
-    def send(self, message: dict) -> None:
+    def send(self, message: dict[str, Any]) -> None:
         """Send a message."""
         self._write(encode(message, self.number))
 
@@ -101,11 +101,11 @@ def serve(channel: Channel) -> None:
         return
     one_at_a_time = threading.Lock()
 
-    def ask(message: dict) -> dict:
+    def ask(message: dict[str, Any]) -> dict[str, Any]:
         # a learner's threads may call an implementation at the same time
         with one_at_a_time:
             channel.send({"ask": message})
-            answer: dict = channel.receive()["answer"]
+            answer: dict[str, Any] = channel.receive()["answer"]
             return answer
 
     executor = Executor(namespace[opening["name"]], forbid=opening["forbid"], ask=ask, quiet=False)
@@ -124,7 +124,7 @@ def serve(channel: Channel) -> None:
             channel.send({"reply": _describe(error)})
 
 
-def _start(opening: dict) -> tuple[dict, dict[str, Any]]:
+def _start(opening: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Run the cells; returns the report and their namespace."""
     provide(opening["modules"])
     namespace = fresh_main()

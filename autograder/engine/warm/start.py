@@ -15,9 +15,14 @@ from typing import Any
 
 
 def stand_ins() -> None:
-    """Put packages without code where ``autograder`` and ``autograder.engine`` would be loaded."""
+    """Put packages without code where the project's would be loaded."""
     engine = Path(__file__).resolve().parent.parent
-    for name, folder in (("autograder", engine.parent), ("autograder.engine", engine)):
+    own = engine.parent
+    for name, folder in (
+        ("autograder", own),
+        ("autograder.engine", engine),
+        ("autograder.guest", own / "guest"),
+    ):
         module = types.ModuleType(name)
         module.__path__ = [str(folder)]
         sys.modules[name] = module
@@ -29,7 +34,7 @@ def seal() -> None:
     for name in [name for name in sys.modules if name.startswith("autograder.engine")]:
         del sys.modules[name]
     package.__dict__.pop("engine", None)
-    package.__path__ = []
+    package.__path__ = sys.modules["autograder.guest"].__path__ = []
     # A notebook's first cell imports `check`; at grading nobody listens to it.
     package.__dict__["__getattr__"] = _nothing
 

@@ -45,7 +45,9 @@ class Zygote:
         self.scratch: str = configuration["scratch"]
         self.control = socket.socket(fileno=configuration["control"])
         self.seal = seal
+        # looked up while all of it can be seen
         self.folders = view.import_folders()
+        self.readable = list(view.readable_without_hidden())
         # Stays readable after the root is gone: user maps, own size, own namespace.
         self.proc = os.open("/proc", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self.serve: Any = None
@@ -55,11 +57,11 @@ class Zygote:
 
     # --- talking with the engine
 
-    def tell(self, message: dict, *fds: int) -> None:
+    def tell(self, message: dict[str, Any], *fds: int) -> None:
         """Send a message, with descriptors."""
         socket.send_fds(self.control, [json.dumps(message).encode()], list(fds))
 
-    def hear(self) -> tuple[dict, list[int]]:
+    def hear(self) -> tuple[dict[str, Any], list[int]]:
         """The next message; ends the process when the engine is gone."""
         data, fds, _, _ = socket.recv_fds(self.control, 65536, 4)
         if not data:
@@ -69,11 +71,11 @@ class Zygote:
     # --- becoming confined
 
     def confine(self) -> None:
-        """Go behind the walls of this tier, and fork the zygote."""
+        """Give up rights, go behind the first walls, and fork the zygote."""
         if self.tier == "namespaces":
             self._enter_namespaces()
-        else:
-            self._enter_landlock()
+        elif self.uid is not None:
+            self._become_unprivileged(self.uid)
         pid = os.fork()
         if pid:
             linux.close_all_but()
@@ -102,16 +104,6 @@ class Zygote:
         self.tell({"map": True})
         self.hear()
 
-    def _enter_landlock(self) -> None:
-        rules = list(view.readable_without_hidden())
-        if self.uid is not None:
-            self._become_unprivileged(self.uid)
-        for path in self.folders:
-            if not os.access(path, os.R_OK | os.X_OK):
-                raise OSError(f"an unprivileged user cannot read {path}")
-        linux.no_new_privileges()
-        landlock.confine(rules, view.DEVICES, self.scratch)
-
     def _become_unprivileged(self, uid: int) -> None:
         os.setgroups([])
         os.setresgid(uid, uid, uid)
@@ -122,6 +114,9 @@ class Zygote:
 
     def warm(self) -> None:
         """Import what answers use, and make the memory cheap to fork."""
+        for folder in self.folders:
+            if not os.access(folder, os.R_OK | os.X_OK):
+                raise OSError(f"an unprivileged user cannot read {folder}")
         sys.path[:] = self.folders
         os.environ.update(HOME=view.SCRATCH, TMPDIR=view.SCRATCH)
         if self.tier == "landlock":
@@ -144,6 +139,12 @@ class Zygote:
         linux.trim_heap()
         self._collapse()
         self.bounds = self._bounds()
+        with contextlib.suppress(OSError):
+            self._write_proc("oom_score_adj", "500")  # out of memory, this goes before the engine
+        if self.tier == "landlock":
+            # The second walls are each sandbox's own; these first ones are common to all.
+            linux.no_new_privileges()
+            landlock.confine(self.readable, view.DEVICES, self.scratch)
 
     def _collapse(self) -> None:
         """Move private memory into huge pages: halves the cost of a fork, where the kernel can."""
@@ -187,7 +188,7 @@ class Zygote:
                 linux.setns(self._pid_namespace, linux.CLONE_NEWPID)
         return pid
 
-    def _sandbox(self, fd: int, scratch: str) -> NoReturn:
+    def _sandbox(self, fd: int, scratch: str) -> None:
         """The child: the last walls, then the learner's code. Never returns into the loop above."""
         try:
             guest = self.serve
@@ -227,7 +228,7 @@ class Zygote:
             os.chdir(scratch)
         tempfile.tempdir = None  # looked up again: the folder is this sandbox's own
         with contextlib.suppress(OSError):
-            self._write_proc("oom_score_adj", "1000")  # out of memory, this goes first
+            self._write_proc("oom_score_adj", "1000")  # and this goes first of all
         for which, bound in self.bounds:
             resource.setrlimit(which, (bound, bound))
         linux.close_all_but(fd)
