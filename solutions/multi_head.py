@@ -83,6 +83,9 @@ class MultiHeadAttention(nn.Module):
         output: ``nn.Linear(D, D)``; all four with a bias or without as ``bias`` says.
         H, kv_heads, dropout: as given.
 
+    Head h uses outputs h·d to (h + 1)·d of ``query``, and of ``key`` and ``value`` (where heads
+    share them, those of its group); ``output`` gets the heads side by side in this order.
+
     Raises:
         ValueError: H does not divide D, or kv_heads does not divide H.
 
