@@ -1,5 +1,6 @@
 """A small book, built as the whole one is: what its pages hold, how they behave in a browser."""
 
+import html
 import json
 import os
 import re
@@ -261,6 +262,70 @@ def test_a_malformed_formula_is_a_warning_with_its_place(tmp_path):
     assert re.search(r"start\.md:3: WARNING: formula `\\nonsense\{x\}`", result.stderr)
 
 
+def do_without(what):
+    """Skip on a reader's machine what it does not have; continuous integration has it all."""
+    if os.environ.get("CI"):
+        pytest.fail(what)
+    pytest.skip(what)
+
+
+@pytest.fixture(scope="module")
+def whole_book():
+    """The whole book as `make` builds it."""
+    site = ROOT / "_build/html"
+    if not (site / "index.html").exists():
+        do_without("the book is not built: `make book` builds it, and `make test` does so first")
+    return site
+
+
+def test_no_answer_is_handed_out(whole_book):
+    """Notebooks and sources hold no solution; where answers are hidden, no page does."""
+
+    def flat(text):
+        return " ".join(text.split())
+
+    pages = flat(
+        "\n".join(
+            html.unescape(re.sub(r"<[^>]+>", "", text))
+            for name, text in texts(whole_book)
+            if name.endswith((".html", "searchindex.js"))
+        )
+    )
+    looked_for = 0
+    for path in sorted((ROOT / "_build/page").glob("*.json")):
+        page = json.loads(path.read_text("utf-8"))
+        handed = whole_book / f"_sources/book/{path.stem}.ipynb"
+        assert handed.read_bytes() == (ROOT / f"book/{path.stem}.ipynb").read_bytes()
+        student, worked = (
+            {
+                cell["id"]: "".join(cell["source"])
+                for cell in json.loads(file.read_text("utf-8"))["cells"]
+            }
+            for file in (handed, ROOT / f"_build/worked/{path.stem}.ipynb")
+        )
+        for name in page["exercises"]:
+            body = what_differs(student[name], worked[name])
+            if body.count("\n") < 2:
+                continue  # a line or two of an answer may well stand in an example
+            looked_for += 1
+            assert all(flat(body) not in flat(source) for source in student.values()), name
+            if page["answers"] == "hidden":
+                assert flat(body) not in pages, name
+            else:
+                assert flat(body) in pages, name
+    assert looked_for
+
+
+def what_differs(stub, answer):
+    """The lines of an answer between those that it shares with its stub at both ends."""
+    stub, answer = stub.splitlines(), answer.splitlines()
+    while stub and answer and stub[0] == answer[0]:
+        stub, answer = stub[1:], answer[1:]
+    while stub and answer and stub[-1] == answer[-1]:
+        stub, answer = stub[:-1], answer[:-1]
+    return "\n".join(answer)
+
+
 # --- in a browser ------------------------------------------------------------------------------
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -327,13 +392,6 @@ UNNAMED = r"""
 """
 
 
-def do_without(what):
-    """Skip on a reader's machine what it does not have; continuous integration has it all."""
-    if os.environ.get("CI"):
-        pytest.fail(what)
-    pytest.skip(what)
-
-
 def browser_path():
     """A Chromium on this machine."""
     for name in NAMES:
@@ -358,15 +416,6 @@ def browser():
 class Quiet(SimpleHTTPRequestHandler):
     def log_message(self, *_):
         """Say nothing."""
-
-
-@pytest.fixture(scope="module")
-def whole_book():
-    """The whole book as `make` builds it."""
-    site = ROOT / "_build/html"
-    if not (site / "index.html").exists():
-        do_without("the book is not built: `make book` builds it, and `make test` does so first")
-    return site
 
 
 @pytest.fixture
