@@ -457,7 +457,7 @@ class Transformer(nn.Module):
                 without padding.
             memory: what ``encode`` gave, shape (B, S, D).
             memory_mask: ``source_mask`` of the source.
-            cache: what ``decoder.new_cache`` gave.
+            cache: what ``new_cache`` gave.
 
         Returns:
             Logits, shape (B, T, V_target).
@@ -487,6 +487,10 @@ class Transformer(nn.Module):
         return self.decode(target, self.encode(source), self.source_mask(source))
         ### END SOLUTION
 
+    def new_cache(self) -> list[tuple[KeyValueCache, KeyValueCache]]:
+        """Empty caches for ``decode``."""
+        return self.decoder.new_cache()
+
 
 def greedy_decode(
     model: Callable[[Tensor], Tensor],
@@ -501,7 +505,8 @@ def greedy_decode(
         model: called as ``model(ids)`` with all ids so far, (B, t); returns logits (B, t, V) for
             the token after each of them.
         start: what stands there already, shape (B, T), T at least 1: the start sign, or a prompt.
-        end_id: after this token a sequence is complete.
+        end_id: a sequence is complete when this token has been written; in ``start`` it is a token
+            like any other.
         max_new: at most so many tokens are added.
         padding_id: fills the sequences that are complete while others go on.
 
@@ -637,7 +642,7 @@ class LanguageModel(nn.Module):
 
         Args:
             ids: token ids, shape (B, T). With a cache: those that are new, without padding.
-            cache: what ``decoder.new_cache`` gave.
+            cache: what ``new_cache`` gave.
 
         Returns:
             Logits, shape (B, T, V).
@@ -651,6 +656,10 @@ class LanguageModel(nn.Module):
         x = self.positions(self.embedding(ids), offset)  # (B, T, D)
         return self.output(self.decoder(x, mask=mask, cache=cache))  # (B, T, V)
         ### END SOLUTION
+
+    def new_cache(self) -> list[tuple[KeyValueCache, KeyValueCache]]:
+        """Empty caches for ``forward``."""
+        return self.decoder.new_cache()
 
 
 class BorrowedDecoderLayer(nn.Module):
