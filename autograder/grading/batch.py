@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -41,6 +41,7 @@ class Batch:
         store: the kept results.
         workers: processes of this machine.
         spread: where jobs go instead, such as a cluster.
+        keep_open: leave this process's engine running for the next batch.
     """
 
     submissions: Sequence[Submission]
@@ -49,6 +50,7 @@ class Batch:
     workers: int = 1
     spread: Spread | None = None
     progress: Progress | None = None
+    keep_open: bool = False
     graded: int = 0
     _kept: dict[int, Path] = field(default_factory=dict)
     _held: dict[int, Graded] = field(default_factory=dict)
@@ -67,13 +69,13 @@ class Batch:
             try:
                 self._pass(spread, todo, alone=False)
             finally:
-                if self.spread is None:
+                if self.spread is None and not self.keep_open:
                     spread.close()
         # What hit a limit, or lost its process, is tried once more with nothing beside it.
         again = sorted({*self._again, *self._gone})
         self._again, self._gone = [], []
         if again:
-            alone = Pool(self.options, 1)
+            alone = Inline(self.options) if self.keep_open else Pool(self.options, 1)
             try:
                 for index in again:
                     self._pass(alone, [index], alone=True)
@@ -177,6 +179,3 @@ def _named(result: SubmissionResult, submission: Submission) -> SubmissionResult
             )
             status = "repaired" if status == "graded" else status
     return replace(result, submission=submission.name, notes=notes, status=status)
-
-
-Say = Callable[[str], None]

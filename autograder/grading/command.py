@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 from autograder.engine import SandboxUnavailable
 from autograder.grading.batch import Batch, known_stems
@@ -99,21 +99,15 @@ def run(submissions: Sequence[Submission], options: Options, args: argparse.Name
     progress = Progress(len(submissions), quiet=args.quiet)
     batch = graded_batch(submissions, options, args, progress)
     summary = Summary()
-    sinks: list[Any] = [summary]
-    if args.json:
-        sinks.append(JsonList(args.json))
-    if args.report:
-        from autograder.report.write import Report  # noqa: PLC0415
-
-        sinks.append(Report(args.report))
+    sinks = open_sinks(args)
     for submission, graded in batch.results():
-        for sink in sinks:
+        for sink in (summary, *sinks):
             sink.add(submission, graded)
-    for sink in sinks[1:]:
+    for sink in sinks:
         sink.finish()
     if not args.quiet:
         summary.print(batch)
-        for sink in sinks[1:]:
+        for sink in sinks:
             print(_("written: {path}").format(path=sink.path))
     if batch.store.failure:
         print(
@@ -124,6 +118,32 @@ def run(submissions: Sequence[Submission], options: Options, args: argparse.Name
         )
         return 1
     return 0
+
+
+class Sink(Protocol):
+    """Takes results, one after the other, and writes them somewhere."""
+
+    path: Path
+
+    def add(self, submission: Submission, graded: Graded) -> None:
+        """Take one."""
+        ...
+
+    def finish(self) -> None:
+        """Write what is left."""
+        ...
+
+
+def open_sinks(args: argparse.Namespace) -> list[Sink]:
+    """What the options ask to write."""
+    sinks: list[Sink] = []
+    if args.json:
+        sinks.append(JsonList(args.json))
+    if args.report:
+        from autograder.report.write import Report  # noqa: PLC0415
+
+        sinks.append(Report(args.report))
+    return sinks
 
 
 def graded_batch(

@@ -1,0 +1,17 @@
+"""Joins the grading to nbgrader, which keeps the books.
+
+``course``
+    nbgrader's configuration, and the folder from which it releases;
+``folders``
+    which file in a learner's folder is the submission;
+``restored``
+    the notebook that nbgrader shows: what was handed out, with the learner's answers and results;
+``preprocessors``
+    how ``nbgrader`` itself grades and releases with this engine;
+``books``
+    grades and comments of a whole class into the gradebook;
+``export``
+    grades as CSV that a spreadsheet cannot mistake for formulas;
+``command``
+    ``python -m autograder autograde``.
+"""

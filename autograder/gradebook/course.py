@@ -1,0 +1,90 @@
+"""nbgrader's configuration for this course, and the folder that it releases from.
+
+``nbgrader_config.py`` in the repository's root calls :func:`configure`; all of nbgrader's verbs,
+the formgrader among them, then work on ``_nbgrader/``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from autograder import chapters
+from autograder.submissions.template import notebook_path
+
+ROOT = chapters.ROOT
+COURSE = ROOT / "_nbgrader"
+OURS = "autograder.gradebook"
+
+
+def configure(c: Any, root: Path = COURSE) -> None:
+    """Set what nbgrader needs to know.
+
+    Args:
+        c: the configuration of traitlets, as ``get_config()`` gives it.
+        root: the folder with ``source/``, ``release/``, ``submitted/`` and so on.
+    """
+    prepare(root)
+    c.CourseDirectory.root = str(root)
+
+    # Released is what is handed out, byte for byte. Its cells go into the gradebook (SaveCells,
+    # which wants checksums); then the file itself takes the place of what was parsed.
+    c.GenerateAssignment.preprocessors = [
+        "nbgrader.preprocessors.CheckCellMetadata",
+        "nbgrader.preprocessors.ComputeChecksums",
+        "nbgrader.preprocessors.SaveCells",
+        f"{OURS}.preprocessors.AsHandedOut",
+    ]
+    # First the notebook is put back into its form, whatever was done to it: so ids are unique and
+    # metadata valid, and neither DeduplicateIds nor the slow CheckCellMetadata is needed.
+    c.Autograde.sanitize_preprocessors = [
+        f"{OURS}.preprocessors.Restore",
+        "nbgrader.preprocessors.OverwriteKernelspec",
+        "nbgrader.preprocessors.OverwriteCells",
+    ]
+    # The engine stands where Execute stood; nothing of the notebook runs in a kernel. What it
+    # shows is short and ours, so there is no output to limit. Comments follow the grades, since
+    # SaveAutoGrades writes its own; penalties come last, as they depend on the score.
+    c.Autograde.autograde_preprocessors = [
+        f"{OURS}.preprocessors.Grade",
+        "nbgrader.preprocessors.SaveAutoGrades",
+        f"{OURS}.preprocessors.Comments",
+        "nbgrader.preprocessors.AssignLatePenalties",
+    ]
+    c.ExportApp.plugin_class = f"{OURS}.export.SafeCsv"
+
+
+def prepare(root: Path = COURSE) -> None:
+    """Copy the student's notebooks to nbgrader's source folder, where they are stale.
+
+    Notebooks alone: nbgrader would release a ``.md`` beside them, answers and all.
+    """
+    for stem in chapters.stems():
+        handed_out = notebook_path(stem)
+        if not handed_out.exists():
+            continue
+        target = root / "source" / stem / f"{stem}.ipynb"
+        data = handed_out.read_bytes()
+        if target.exists() and target.read_bytes() == data:
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        beside = target.with_name(f".{target.name}.part")
+        beside.write_bytes(data)
+        os.replace(beside, target)
+
+
+def load(root: Path = ROOT) -> Any:
+    """The configuration that ``nbgrader`` itself would read in the repository's root.
+
+    Returns:
+        A ``traitlets.config.Config``.
+    """
+    from traitlets.config.loader import PyFileConfigLoader  # noqa: PLC0415
+
+    # nbgrader starts `alembic` by its name; it lies beside this Python, on the path or not.
+    beside = str(Path(sys.executable).parent)
+    if beside not in os.environ.get("PATH", "").split(os.pathsep):
+        os.environ["PATH"] = os.pathsep.join([beside, os.environ.get("PATH", os.defpath)])
+    return PyFileConfigLoader("nbgrader_config.py", path=str(root)).load_config()
