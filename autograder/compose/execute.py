@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import json
 import os
 import platform
 import tempfile
@@ -52,7 +51,7 @@ def _execute(files: Files, worked: dict[str, Any]) -> dict[str, Any]:
     from nbclient import NotebookClient  # noqa: PLC0415
     from nbclient.exceptions import CellExecutionError, CellTimeoutError  # noqa: PLC0415
 
-    nb = nbformat.from_dict(worked)  # type: ignore[no-untyped-call]
+    nb = nbformat.from_dict(worked)
     # An empty folder: what a page needs it imports, it reads no files beside it.
     with tempfile.TemporaryDirectory(prefix="worked-") as folder:
         client = NotebookClient(
@@ -71,17 +70,9 @@ def _execute(files: Files, worked: dict[str, Any]) -> dict[str, Any]:
             client.execute(env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"})
         except (CellExecutionError, CellTimeoutError) as error:
             raise SourceError(_failure(files, nb, error)) from error
-    executed = json.loads(nbformat.writes(nb))  # type: ignore[no-untyped-call]
-    result = _joined(executed)
-    result["metadata"]["language_info"] = {"name": "python"}
-    return result
-
-
-def _joined(nb: dict[str, Any]) -> dict[str, Any]:
-    for cell in nb["cells"]:
-        cell["source"] = "".join(cell["source"])
-        cell["metadata"].pop("execution", None)
-    return nb
+    executed = notebook.loads(nbformat.writes(nb))
+    executed["metadata"]["language_info"] = {"name": "python"}
+    return executed
 
 
 def _failure(files: Files, nb: Any, error: Exception) -> str:
@@ -95,10 +86,13 @@ def _failure(files: Files, nb: Any, error: Exception) -> str:
         ),
         None,
     )
-    said = [line for line in str(error).strip().splitlines() if line.strip()]
     place = f"cell {cell.id!r}" if cell is not None else "a cell"
+    raised = getattr(error, "ename", None)
+    said = f"it takes more than {SECONDS_A_CELL} s"
+    if raised:
+        said = f"{raised}: {getattr(error, 'evalue', '')}"
     return (
-        f"worked notebook of {files.stem}: {place} fails: {said[-1] if said else error!r}; "
+        f"worked notebook of {files.stem}: {place} fails: {' '.join(said.split())}; "
         f"mend book/{files.stem}.md or solutions/{files.stem}.py"
     )
 

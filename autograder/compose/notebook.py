@@ -69,15 +69,20 @@ def _split(output: dict[str, Any]) -> None:
             output["data"][key] = value.splitlines(keepends=True)
 
 
+def loads(text: str) -> Notebook:
+    """A notebook from its text, with every source and output as one string."""
+    nb: Notebook = json.loads(text)
+    for cell in nb["cells"]:
+        cell["source"] = "".join(cell["source"])
+        for output in cell.get("outputs", ()):
+            _join(output)
+    return nb
+
+
 def read(path: Path) -> Notebook | None:
-    """A notebook that :func:`dumps` wrote; None where there is none, or none that can be read."""
+    """A notebook's file; None where there is none, or none that can be read."""
     try:
-        nb = json.loads(path.read_text(encoding="utf-8"))
-        for cell in nb["cells"]:
-            cell["source"] = "".join(cell["source"])
-            for output in cell.get("outputs", ()):
-                _join(output)
-        return dict(nb)
+        return loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -51,7 +51,7 @@ def alt(text: str, figure: Figure | None = None) -> None:
         return
     if get_ipython() is None:
         return
-    display(  # type: ignore[no-untyped-call]
+    display(
         {"image/png": base64.b64encode(data).decode("ascii"), "text/plain": text},
         metadata={"image/png": {"alt": text, "height": height, "width": width}},
         raw=True,

@@ -100,4 +100,4 @@ def show(report: Report) -> None:
         print(report.text())
         return
     both = {"text/html": report.html(), "text/plain": report.text()}
-    display(both, raw=True)  # type: ignore[no-untyped-call]
+    display(both, raw=True)
