@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from nbgrader.api import Gradebook, MissingEntry
 from nbgrader.plugins import ExportPlugin
+
+from autograder.report.csvfile import write_rows
 
 COLUMNS = (
     "assignment",
@@ -23,9 +23,6 @@ COLUMNS = (
     "score",
     "max_score",
 )
-
-# The same signs as East Asian keyboards write them; some spreadsheets take them for the others.
-_WIDE = ("\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 class SafeCsv(ExportPlugin):
@@ -65,23 +62,3 @@ def _row(gradebook: Gradebook, assignment: Any, student: Any) -> list[Any]:
         *(assignment.name, assignment.duedate, timestamp, *person),
         *(raw, penalty, score, assignment.max_score),
     ]
-
-
-def write_rows(file: TextIO, rows: Iterable[Iterable[Any]]) -> None:
-    """Write rows as CSV."""
-    writer = csv.writer(file, quoting=csv.QUOTE_ALL, lineterminator="\n")
-    for row in rows:
-        writer.writerow([safe(item) for item in row])
-
-
-def safe(item: Any) -> str:
-    """The text of a cell, with an apostrophe before what a spreadsheet would run."""
-    if item is None:
-        return ""
-    if isinstance(item, int | float):
-        return f"{item:g}" if isinstance(item, float) else str(item)
-    text = str(item)
-    # Spaces before it do not stop a spreadsheet, and a tab or a line break begins a cell.
-    if text.lstrip(" ").startswith(("=", "+", "-", "@", "\t", "\r", "\n", *_WIDE)):
-        return f"'{text}"
-    return text
