@@ -730,6 +730,13 @@ def _leak_first_query(x: Tensor) -> Tensor:
     return x + _mix(x, mask)
 
 
+def _leak_in_the_middle(x: Tensor) -> Tensor:
+    mask = _square(x).tril()
+    middle = x.size(1) // 2
+    mask[middle, middle + 1 : middle + 2] = True  # one query sees one token too many
+    return x + _mix(x, mask)
+
+
 def _leak_through_the_norm(x: Tensor) -> Tensor:
     y = _right_attention(x)
     return y / y.square().mean(dim=(1, 2), keepdim=True).sqrt()  # one size for the whole sequence
@@ -763,24 +770,36 @@ def _constant(x: Tensor) -> Tensor:
     return torch.ones_like(x)
 
 
-def _accepts_right(answer: Answer, cases: Cases) -> None:
-    right = [_right_attention, _right_float64, _right_mean, _right_recurrence, _right_stack]
-    for layer in cases.shuffled(right):
-        expect(
-            answer.accepts(layer),
-            seen=_("Your test raises AssertionError for a layer that keeps its promise."),
-            cause=_("It asks for exact equality, for too large an effect, or for too much."),
-            next_step=_(
-                "Compare with a tolerance that is larger than rounding (1e-6) and smaller than an "
-                "effect (1e-3)."
-            ),
-        )
+def _judge_test(
+    answer: Answer,
+    cases: Cases,
+    groups: list[tuple[list[Layer], str, str]],
+    *,
+    every_right: bool = False,
+) -> None:
+    """The learner's test accepts what is right and rejects each layer of each group.
 
-
-def _finds(answer: Answer, layers: list[Layer], seen: str, next_step: str) -> None:
-    for layer in layers:
+    All are run before anything is said: what a test does to all of them tells mistakes apart.
+    """
+    others = [_right_float64, _right_mean, _right_recurrence, _right_stack]
+    right = [_right_attention, *(others if every_right else cases.shuffled(others)[:1])]
+    layers = cases.shuffled([*right, *(layer for group, _seen, _next in groups for layer in group)])
+    found = {
+        layer: answer.accepts(layer) if layer in right else answer.rejects(layer)
+        for layer in layers
+    }
+    expect(
+        all(found[layer] for layer in right),
+        seen=_("Your test raises AssertionError for a layer that keeps its promise."),
+        cause=_("It asks for exact equality, for too large an effect, or for too much."),
+        next_step=_(
+            "Compare with a tolerance that is larger than rounding (1e-6) and smaller than an "
+            "effect (1e-3)."
+        ),
+    )
+    for group, seen, next_step in groups:
         expect(
-            answer.rejects(layer),
+            all(found[layer] for layer in group),
             seen=seen,
             cause=_("No assertion of yours looks at what this one gets wrong."),
             next_step=next_step,
@@ -790,69 +809,71 @@ def _finds(answer: Answer, layers: list[Layer], seen: str, next_step: str) -> No
 @future.check(points=1)
 def accepts_what_is_right_and_finds_a_missing_mask(answer: Answer, cases: Cases) -> None:
     """It accepts causal layers of several kinds, and rejects attention without a mask."""
-    _accepts_right(answer, cases)
-    _finds(
-        answer,
-        cases.shuffled([_leak_no_mask, _leak_upside_down]),
-        _("Your test accepts a layer whose outputs see the whole sequence."),
-        _("Change one input and assert that the outputs before it stay."),
-    )
+    groups: list[tuple[list[Layer], str, str]] = [
+        (
+            [_leak_no_mask, _leak_upside_down],
+            _("Your test accepts a layer whose outputs see the whole sequence."),
+            _("Change one input and assert that the outputs before it stay."),
+        ),
+    ]
+    _judge_test(answer, cases, groups, every_right=True)
 
 
 @future.check(points=1)
 def finds_one_step_of_future(answer: Answer, cases: Cases) -> None:
     """It rejects a mask that is one diagonal too wide, and one that is too narrow."""
-    _accepts_right(answer, cases)
-    _finds(
-        answer,
-        [_leak_next],
-        _("Your test accepts a layer that sees the next token."),
-        _("Look at the output just before the one that was changed."),
-    )
-    _finds(
-        answer,
-        cases.shuffled([_blind_to_itself, _constant]),
-        _("Your test accepts a layer whose outputs do not see their own input."),
-        _("Assert that something moves, too: the output at the place that was changed."),
-    )
+    groups: list[tuple[list[Layer], str, str]] = [
+        (
+            [_leak_next],
+            _("Your test accepts a layer that sees the next token."),
+            _("Look at the output just before the one that was changed."),
+        ),
+        (
+            [_blind_to_itself, _constant],
+            _("Your test accepts a layer whose outputs do not see their own input."),
+            _("Assert that something moves, too: the output at the place that was changed."),
+        ),
+    ]
+    _judge_test(answer, cases, groups)
 
 
 @future.check(points=1, hidden=True)
 def finds_leaks_of_single_rows_and_columns(answer: Answer, cases: Cases) -> None:
-    """It rejects a layer in which the last token alone, or the first query alone, leaks."""
-    _accepts_right(answer, cases)
-    _finds(
-        answer,
-        cases.shuffled([_leak_last_position, _leak_first_query]),
-        _("Your test accepts a layer that leaks at one end of the sequence."),
-        _("Change every position in turn, and look at every output before it."),
-    )
+    """It rejects leaks at one end alone, and one of a single query in the middle."""
+    groups: list[tuple[list[Layer], str, str]] = [
+        (
+            [_leak_last_position, _leak_first_query, _leak_in_the_middle],
+            _("Your test accepts a layer that leaks at one place of the sequence."),
+            _("Change every position in turn, and look at every output before it."),
+        ),
+    ]
+    _judge_test(answer, cases, groups)
 
 
 @future.check(points=1, hidden=True)
 def finds_leaks_that_are_small_or_rare(answer: Answer, cases: Cases) -> None:
     """It rejects leaks through a norm or a sum, a leak of 1 %, and one in a later sequence only."""
-    _accepts_right(answer, cases)
-    _finds(
-        answer,
-        cases.shuffled(
-            [_leak_small, _leak_second_sequence, _leak_through_the_norm, _leak_after_the_softmax]
+    groups: list[tuple[list[Layer], str, str]] = [
+        (
+            [_leak_small, _leak_second_sequence, _leak_through_the_norm, _leak_after_the_softmax],
+            _("Your test accepts a layer that leaks a little, or in some sequences only."),
+            _("Use a batch of two, look at both, and let the tolerance be far below 1 %."),
         ),
-        _("Your test accepts a layer that leaks a little, or in some sequences only."),
-        _("Use a batch of two, look at both, and let the tolerance be far below 1 %."),
-    )
+    ]
+    _judge_test(answer, cases, groups)
 
 
 @future.check(points=1, hidden=True)
 def finds_a_past_that_is_lost(answer: Answer, cases: Cases) -> None:
     """It rejects layers that see themselves alone, a window, or everything but the first token."""
-    _accepts_right(answer, cases)
-    _finds(
-        answer,
-        cases.shuffled([_blind_to_the_past, _blind_beyond_a_window, _blind_to_the_first]),
-        _("Your test accepts a layer that does not see all of the past."),
-        _("Assert that every output from the changed position on has moved."),
-    )
+    groups: list[tuple[list[Layer], str, str]] = [
+        (
+            [_blind_to_the_past, _blind_beyond_a_window, _blind_to_the_first],
+            _("Your test accepts a layer that does not see all of the past."),
+            _("Assert that every output from the changed position on has moved."),
+        ),
+    ]
+    _judge_test(answer, cases, groups)
 
 
 # --- DecoderLayer ---------------------------------------------------------------------------------
