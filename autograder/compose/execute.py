@@ -70,7 +70,7 @@ def _execute(files: Files, worked: dict[str, Any]) -> dict[str, Any]:
             client.execute(env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"})
         except (CellExecutionError, CellTimeoutError) as error:
             raise SourceError(_failure(files, nb, error)) from error
-    executed = notebook.loads(nbformat.writes(nb))
+    executed = notebook.merged_streams(notebook.loads(nbformat.writes(nb)))
     executed["metadata"]["language_info"] = {"name": "python"}
     return executed
 

@@ -95,6 +95,22 @@ def _join(output: dict[str, Any]) -> None:
             output["data"][key] = "".join(value)
 
 
+def merged_streams(nb: Notebook) -> Notebook:
+    """``nb`` with what a cell printed in one piece: where it is cut depends on the moment."""
+    nb = copy.deepcopy(nb)
+    for cell in nb["cells"]:
+        merged: list[dict[str, Any]] = []
+        for output in cell.get("outputs", ()):
+            last = merged[-1] if merged else {}
+            if output["output_type"] == "stream" and last.get("name") == output["name"]:
+                last["text"] += output["text"]
+            else:
+                merged.append(output)
+        if cell["cell_type"] == "code":
+            cell["outputs"] = merged
+    return nb
+
+
 def with_outputs_of(nb: Notebook, old: Notebook | None) -> Notebook:
     """``nb`` with the outputs that ``old`` has for cells of the same id and source."""
     nb = copy.deepcopy(nb)
@@ -109,7 +125,7 @@ def with_outputs_of(nb: Notebook, old: Notebook | None) -> Notebook:
 
 def text_outputs(nb: Notebook) -> Notebook:
     """``nb`` with what can be compared on another machine alone: streams and plain text."""
-    nb = copy.deepcopy(nb)
+    nb = merged_streams(nb)
     nb["metadata"].pop("widgets", None)
     for cell in nb["cells"]:
         kept = []

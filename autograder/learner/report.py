@@ -77,7 +77,7 @@ def _html_line(line: Line) -> str:
 
 
 def _read_on(label: str) -> str:
-    return _("The book explains it: {section}").format(section=label)
+    return _("The book explains it: {section}").format(section=label.replace("-", " "))
 
 
 def _escape(text: str) -> str:

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
+
 from autograder import chapters
 from autograder.checking import Exercise, Message
 from autograder.i18n import _, ngettext
@@ -73,8 +75,14 @@ def look_at(judge: Judge, target: object) -> Look:
     What a bug-finding exercise hands out is recognised and not explained: its faults are to be
     found.
     """
-    outcomes = judge.outcomes(opening(judge.exercise, target))
-    result = judge.result(outcomes)
+    threads = torch.get_num_threads()
+    # The cases are small: more threads only wait for one another, where the machine is busy.
+    torch.set_num_threads(1)
+    try:
+        outcomes = judge.outcomes(opening(judge.exercise, target))
+        result = judge.result(outcomes)
+    finally:
+        torch.set_num_threads(threads)
     messages = {name: item.message for name, item in outcomes.items() if item.message}
     checks = []
     for item in result.checks:
