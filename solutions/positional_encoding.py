@@ -4,6 +4,8 @@ Letters: ``B`` batch, ``T`` positions of the queries, ``S`` of the keys, ``D`` m
 heads, ``d`` width of a head.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -11,7 +13,9 @@ __all__ = [
     "LearnedPositions",
     "Rotary",
     "SinusoidalPositions",
+    "add_positions",
     "alibi_bias",
+    "order_test",
     "shift_matrix",
     "sinusoidal_table",
 ]
@@ -203,4 +207,42 @@ def alibi_bias(H: int, T: int, S: int | None = None) -> Tensor:
     queries = torch.arange(S - T, S).unsqueeze(1)  # (T, 1)
     distance = (queries - torch.arange(S)).abs()  # (T, S)
     return -slopes.view(H, 1, 1) * distance  # (H, T, S)
+    ### END SOLUTION
+
+
+def add_positions(x: Tensor, positions: Tensor) -> Tensor:
+    """Add a table of positions to a batch of sequences.
+
+    Args:
+        x: embeddings, shape (B, T, D).
+        positions: one row per position, shape (max_length, D), max_length at least T.
+
+    Returns:
+        Shape (B, T, D): row t of the table is added to x[b, t], in every sequence b; neither
+        input is changed.
+    """
+    ### BEGIN SOLUTION
+    return x + positions[: x.size(1)]  # (B, T, D) + (T, D)
+    ### END SOLUTION
+
+
+def order_test(model: Callable[[Tensor], Tensor]) -> None:
+    """Test somebody's model: does it see the order of its input?
+
+    A model that does not gives, for a permuted input, the same outputs in permuted order.
+
+    Args:
+        model: takes x, shape (B, T, D) float32 with T at least 3, gives the same shape.
+
+    Raises:
+        AssertionError: the model does not see the order.
+    """
+    ### BEGIN SOLUTION
+    noise = torch.Generator().manual_seed(0)
+    x = torch.randn(2, 6, 8, generator=noise)
+    y = model(x)
+    seen = False
+    for p in (torch.arange(6).flip(0), torch.tensor([1, 2, 3, 4, 5, 0])):
+        seen = seen or not torch.allclose(model(x[:, p]), y[:, p], atol=1e-4)
+    assert seen, "a permuted input gives the permuted output"
     ### END SOLUTION
