@@ -1,0 +1,1 @@
+"""Small data sets, each with the script that made it and its licence."""
