@@ -31,10 +31,10 @@ CORPUS = [
 ]
 LIMITS = Limits(
     # generous for right answers (which take 0.05 s), short for loops
-    startup_seconds=1.5,
-    request_seconds=0.5,
+    startup_seconds=0.8,
+    request_seconds=0.3,
     total_seconds=10,
-    memory=512 * 2**20,
+    memory=256 * 2**20,
     scratch_megabytes=8,
     threads=16,
 )
@@ -77,7 +77,7 @@ def test_attack(attack: Attack, engine: Engine, target: Target):
 
     assert points == attack.earns
     assert lost <= set(attack.lost)
-    assert bool(lost) == bool(attack.lost), "expected to be lost"
+    assert lost or not attack.lost or "" in attack.lost, "expected to be lost"
     assert target.touched() == []
     assert nothing_left(engine)
     assert grade(engine, [SETUP, ("cell", LOOT)]) == (2, set())

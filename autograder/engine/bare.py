@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import json
 import queue
+import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -35,12 +37,14 @@ class PipeTransport:
     """See :class:`autograder.engine.link.Transport`."""
 
     def __init__(self) -> None:
+        self._folder = tempfile.mkdtemp(prefix="autograder-")
         self._process = subprocess.Popen(
             [sys.executable, "-s", "-P", "-B", str(_START), json.dumps({"tier": "none"})],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env=environment(),
+            env=environment() | {"HOME": self._folder, "TMPDIR": self._folder},
+            cwd=self._folder,
             bufsize=0,
         )
         self._watched = psutil.Process(self._process.pid)
@@ -122,6 +126,7 @@ class PipeTransport:
                     child.kill()
             self._process.kill()
         self._process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
         with contextlib.suppress(queue.Full):
             self._leaving.put_nowait(b"")
         for pipe in (self._process.stdin, self._process.stdout):

@@ -77,7 +77,8 @@ class Attack:
         name: what it does.
         source: the learner's cell; ``{pid}``, ``{port}`` and so on are filled in (see ``Target``).
         earns: points it may get: 0 unless it holds a right answer, then 2.
-        lost: the statuses it may end in; empty where every check gets its reply.
+        lost: the statuses it may end in; empty where every check gets its reply, with an ``""``
+            in it where that is possible too.
         before: cells that stand before it.
     """
 
@@ -99,7 +100,7 @@ class Attack:
         return cells
 
 
-def attempt(body: str, *, then: str = "") -> str:
+def attempt(body: str) -> str:
     """A cell that tries to bring a right answer home with ``body`` (which sets ``loot``).
 
     Where that fails, ``attend`` is there and wrong.
@@ -111,5 +112,6 @@ def attempt(body: str, *, then: str = "") -> str:
         + textwrap.indent(textwrap.dedent(body).strip("\n"), "    ")
         + "\nexcept BaseException as problem:\n    pass\n"
         "if isinstance(loot, bytes):\n    loot = loot.decode(errors='replace')\n"
-        f"if loot and 'def attend' in loot:\n    exec(loot[loot.index('def attend'):])\n{then}"
+        "if loot and 'def attend' in loot:\n"
+        "    exec(loot[loot.index('def attend') :].partition('\\0')[0])\n"
     )

@@ -77,7 +77,7 @@ ATTACKS = [
             hoard = []
             while True: hoard.append(bytearray(2**24))
         """,
-        lost=("memory", "crashed"),
+        lost=("memory", "crashed", "timeout"),
     ),
     Attack(
         "memory in torch",
@@ -92,7 +92,7 @@ ATTACKS = [
         def attend(q, k, v): return q
         hoard = [bytearray(2**24) for _ in range(10_000)]
         """,
-        lost=(),
+        lost=("", "memory", "timeout"),
     ),
     Attack(
         "memory that is mapped and shared",
@@ -105,7 +105,7 @@ ATTACKS = [
                 part.write(b"x" * 2**26)
                 hoard.append(part)
         """,
-        lost=("memory", "crashed"),
+        lost=("memory", "crashed", "timeout"),
     ),
     Attack(
         "memory in files without names",
@@ -116,6 +116,7 @@ ATTACKS = [
                 fd = os.memfd_create("x")
                 os.write(fd, bytes(2**24))
         """,
+        lost=("", "memory", "timeout"),
     ),
     Attack(
         "fills the disk",
@@ -124,7 +125,7 @@ ATTACKS = [
             for number in range(100_000):
                 with open(f"f{number}", "wb") as file: file.write(bytes(2**20))
         """,
-        lost=("memory", "timeout"),
+        lost=("", "memory", "timeout", "crashed"),
     ),
     Attack(
         "one endless file",
@@ -133,7 +134,7 @@ ATTACKS = [
             with open("f", "wb") as file:
                 while True: file.write(bytes(2**20))
         """,
-        lost=("crashed", "memory", "timeout"),
+        lost=("", "memory", "timeout", "crashed"),
     ),
     Attack(
         "a million empty files",
@@ -141,7 +142,7 @@ ATTACKS = [
         def attend(q, k, v):
             for number in range(10**6): open(f"f{number}", "w").close()
         """,
-        lost=("memory", "timeout"),
+        lost=("", "memory", "timeout", "crashed"),
     ),
     Attack(
         "folders in folders",
@@ -151,7 +152,7 @@ ATTACKS = [
             for _ in range(100_000):
                 os.mkdir("d"); os.chdir("d")
         """,
-        lost=("timeout", "memory"),
+        lost=("", "memory", "timeout", "crashed"),
     ),
     Attack(
         "opens files until none is left",
@@ -237,13 +238,14 @@ ATTACKS = [
         """
         def attend(q, k, v): return torch.zeros(2**25)
         """,
-        lost=("memory",),
+        lost=("", "memory", "timeout"),
     ),
     Attack(
         "many large results",
         """
         def attend(q, k, v): return [torch.zeros(2**22) for _ in range(20)]
         """,
+        lost=("", "memory", "timeout"),
     ),
     Attack("a very long text", "def attend(q, k, v): return 'x' * 10**8"),
     Attack("a very long number", "def attend(q, k, v): return int('9' * 4000)"),

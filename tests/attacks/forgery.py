@@ -200,6 +200,7 @@ def attend(q, k, v):
     channel.send({"ask": {"callback": 0, "args": [], "kwargs": {}, "requires_grad": False}})
     return q
 """,
+        lost=("garbled",),
     ),
     Attack(
         "asks without end",
@@ -294,6 +295,7 @@ def attend(q, k, v):
         """
         def attend(q, k, v): return torch.zeros(1).expand(2**60)
         """,
+        lost=("", "memory"),
     ),
     Attack(
         "the right shape, changed by another thread",

@@ -171,7 +171,7 @@ ATTACKS = [
         threading.Thread(target=spin, daemon=True).start()
         """
         + _WRONG,
-        lost=("timeout",),
+        lost=("", "timeout"),
     ),
     Attack(
         "becomes root",

@@ -9,10 +9,8 @@ ATTACKS = [
         "opens it by way of a descriptor",
         attempt("""
         import os
-        for fd in range(64):
-            try:
-                loot = open(os.open("{path}".lstrip("/"), os.O_RDONLY, dir_fd=fd)).read()
-            except OSError: pass
+        root = os.open("/", os.O_RDONLY)
+        loot = open(os.open("{path}".lstrip("/"), os.O_RDONLY, dir_fd=root)).read()
         """),
     ),
     Attack(
@@ -197,6 +195,7 @@ ATTACKS = [
                 except OSError: continue
             if b"def attend" in data: loot = data
         """),
+        lost=("", "crashed"),
     ),
     Attack(
         "searches its memory for an earlier submission",
