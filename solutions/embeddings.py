@@ -87,17 +87,19 @@ def cross_entropy(logits: Tensor, targets: Tensor, ignore_id: int | None = None)
     Args:
         logits: shape (..., V), floating point, of any size.
         targets: right ids, shape (...), int64.
-        ignore_id: targets of this id do not count; None counts all.
+        ignore_id: targets of this id do not count, and it may lie outside 0 … V-1; None counts all.
 
     Returns:
         A scalar: the mean over the targets that count, 0 where none does.
     """
     ### BEGIN SOLUTION
     log_probabilities = logits - logits.logsumexp(dim=-1, keepdim=True)  # (..., V)
-    losses = -log_probabilities.gather(-1, targets.unsqueeze(-1)).squeeze(-1)  # (...)
-    if ignore_id is None:
-        return losses.mean()
-    counted = targets != ignore_id
+    counted = torch.ones_like(targets, dtype=torch.bool)
+    if ignore_id is not None:
+        counted = targets != ignore_id
+    # What does not count may be no id at all, such as -1: any id will do in its place.
+    ids = targets.masked_fill(~counted, 0).unsqueeze(-1)  # (..., 1)
+    losses = -log_probabilities.gather(-1, ids).squeeze(-1)  # (...)
     return losses.masked_fill(~counted, 0.0).sum() / counted.sum().clamp(min=1)
     ### END SOLUTION
 
