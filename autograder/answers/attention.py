@@ -639,6 +639,89 @@ def weights_detached(scores, mask=None):
     return torch.softmax(filled, dim=-1).masked_fill(~mask, 0.0).detach()
 
 
+@wrong(
+    "masked_softmax",
+    why=_(
+        "The largest score of the whole table is subtracted. In a row that lies far below it every "
+        "exponential is 0, and 0 is divided by 0. Each row has a largest score of its own."
+    ),
+    see="why-root-d",
+    rung=2,
+)
+def largest_of_the_table_subtracted(scores, mask=None):
+    exponentials = torch.exp(scores - scores.max())
+    if mask is not None:
+        exponentials = exponentials * mask
+    total = exponentials.sum(dim=-1, keepdim=True)
+    return exponentials / torch.where(total == 0, torch.ones_like(total), total)
+
+
+@wrong(
+    "masked_softmax",
+    why=_(
+        "The result of the softmax is written to in place. Its backward pass needs the numbers "
+        "that were there, and raises an error."
+    ),
+    see="nothing-to-attend-to",
+    rung=2,
+)
+def result_written_in_place(scores, mask=None):
+    if mask is None:
+        return torch.softmax(scores, dim=-1)
+    weights = torch.softmax(scores.masked_fill(~mask, float("-inf")), dim=-1)
+    weights[torch.isnan(weights)] = 0.0
+    return weights
+
+
+@wrong(
+    "masked_softmax",
+    why=_(
+        "The lowest number of single precision does not exist in half precision: ask for that of "
+        "`scores.dtype`."
+    ),
+    see="half-precision",
+    rung=2,
+)
+def lowest_of_single_precision(scores, mask=None):
+    if mask is None:
+        return torch.softmax(scores, dim=-1)
+    filled = scores.masked_fill(~mask, torch.finfo(torch.float32).min)
+    return torch.softmax(filled, dim=-1) * mask
+
+
+@wrong(
+    "masked_softmax",
+    why=_(
+        "The softmax is taken twice. The second one sees numbers between 0 and 1, and makes nearly "
+        "even shares of them."
+    ),
+    see="soft-lookup",
+    rung=1,
+)
+def softmax_twice(scores, mask=None):
+    weights = torch.softmax(scores, dim=-1)
+    if mask is None:
+        return torch.softmax(weights, dim=-1)
+    lowest = torch.finfo(scores.dtype).min
+    weights = torch.softmax(scores.masked_fill(~mask, lowest), dim=-1)
+    return torch.softmax(weights.masked_fill(~mask, lowest), dim=-1).masked_fill(~mask, 0.0)
+
+
+@wrong(
+    "masked_softmax",
+    form_of="empty_row_is_nan",
+    why=_("Rows without an allowed entry are provided for only where the whole table has none."),
+    see="nothing-to-attend-to",
+    rung=2,
+)
+def only_a_table_all_forbidden(scores, mask=None):
+    if mask is None:
+        return torch.softmax(scores, dim=-1)
+    if not mask.any():
+        return torch.zeros_like(scores)
+    return torch.softmax(scores.masked_fill(~mask, float("-inf")), dim=-1)
+
+
 @right("masked_softmax", style="own softmax: the largest allowed score subtracted")
 def softmax_by_hand(scores, mask=None):
     if mask is None:
@@ -847,6 +930,20 @@ def ids_overwritten(ids, padding_id=0):
     mask = (ids != padding_id).unsqueeze(1)
     ids[ids == padding_id] = -100
     return mask
+
+
+@wrong(
+    "padding_mask",
+    why=_(
+        "Padding queries are hidden as well, (B, S, S). This mask is for keys alone, and fits "
+        "queries of another sequence too."
+    ),
+    see="padding",
+    rung=2,
+)
+def hides_queries_too(ids, padding_id=0):
+    real = ids != padding_id
+    return real[:, None, :] & real[:, :, None]
 
 
 @right("padding_mask", style="indexing with None")
@@ -1383,6 +1480,113 @@ wrong_edit(
 )
 
 
+wrong_edit(
+    _ATTENTION,
+    "softmax_twice",
+    {_SOFTMAX: "weights = masked_softmax(masked_softmax(scores, mask), mask)"},
+    why=_("The softmax is taken twice: the second one makes nearly even shares."),
+    see="soft-lookup",
+    rung=2,
+)
+wrong_edit(
+    _ATTENTION,
+    "mixes_the_keys",
+    {_RETURN: "return weights @ k, weights"},
+    why=_("The keys are mixed. What is mixed are the values."),
+    see="soft-lookup",
+    rung=1,
+)
+wrong_edit(
+    _ATTENTION,
+    "weights_transposed",
+    {_RETURN: "return weights.transpose(-2, -1) @ v[..., : q.size(-2), :], weights"},
+    why=_("The weights are transposed before they meet the values. Rows are queries already."),
+    see="scores",
+    rung=2,
+)
+wrong_edit(
+    _ATTENTION,
+    "bias_instead_of_scores",
+    {_BIAS: "scores = torch.zeros_like(scores) + bias.to(scores.dtype)"},
+    why=_("With a bias, the scores are forgotten: it takes their place. It is added to them."),
+    see="the-function",
+    rung=1,
+)
+wrong_edit(
+    _ATTENTION,
+    "bias_times_scores",
+    {_BIAS: "scores = scores * bias.to(scores.dtype)"},
+    why=_("The scores are multiplied by the bias. It is added to them."),
+    see="the-function",
+    rung=1,
+)
+wrong_edit(
+    _ATTENTION,
+    "bias_or_mask",
+    {"if bias is not None:": "if bias is not None and mask is None:"},
+    why=_("The bias is used only where there is no mask. The two do not exclude each other."),
+    see="the-function",
+    rung=2,
+)
+wrong_edit(
+    _ATTENTION,
+    "bias_overwritten",
+    {
+        _BIAS: "scores = bias.expand_as(scores).add_(scores) if bias.shape == scores.shape else (\n"
+        "            scores + bias.to(scores.dtype))"
+    },
+    why=_(
+        "The scores are added to the bias in place: the caller's bias is changed, and a bias that "
+        "is learned raises an error."
+    ),
+    see="the-function",
+    rung=2,
+)
+wrong_edit(
+    _ATTENTION,
+    "dropout_same_for_all_sequences",
+    {
+        _DROPOUT: "weights = weights * nn.functional.dropout(torch.ones(weights.shape[-2:]), "
+        "dropout_p)"
+    },
+    why=_("All sequences lose the same weights: one draw serves the whole batch."),
+    see="the-function",
+    rung=2,
+)
+wrong_edit(
+    _ATTENTION,
+    "one_sequence_for_all",
+    {
+        _SOFTMAX: "weights = masked_softmax(scores, mask)\n"
+        "    weights = weights[-1:].expand_as(weights) if q.dim() > 2 else weights"
+    },
+    why=_("The last sequence's weights serve the whole batch."),
+    see="the-function",
+    rung=2,
+)
+wrong_edit(
+    _ATTENTION,
+    "running_mean",
+    {
+        _SOFTMAX: "causal = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()\n"
+        "    weights = masked_softmax(torch.zeros_like(scores), causal)"
+    },
+    why=_(
+        "The output is the running mean of the values: neither the scores nor the mask are used."
+    ),
+    see="soft-lookup",
+    rung=1,
+)
+wrong_edit(
+    _ATTENTION,
+    "library_call",
+    {_RETURN: "return nn.functional.scaled_dot_product_attention(q, k, v, mask), weights"},
+    why=_("The library's own function is called. That is what this exercise asks you to build."),
+    see="the-function",
+    rung=1,
+)
+
+
 @right("scaled_dot_product_attention", style="einsum, with a fill of -1e9 in single precision")
 def attention_by_einsum(q, k, v, mask=None, *, bias=None, dropout_p=0.0):
     scores = torch.einsum("...td,...sd->...ts", q, k).float() / q.shape[-1] ** 0.5
@@ -1750,6 +1954,28 @@ def never_looks_at_the_weights(attention):
     output, _weights = attention(q, k, v, mask)
     other, _weights = attention(q, k, v + 10 * ~mask.any(dim=1)[..., None], mask)
     assert torch.allclose(output, other, atol=1e-4)
+
+
+@wrong(
+    "mask_test",
+    form_of="one_sequence_only",
+    why=_(
+        "There is no batch, so an implementation that uses the first sequence's mask for all "
+        "passes."
+    ),
+    see="testing-masks",
+    rung=2,
+)
+def without_a_batch(attention):
+    noise = torch.Generator().manual_seed(2)
+    q, k = torch.randn(3, 4, generator=noise), torch.randn(5, 4, generator=noise)
+    v = torch.randn(5, 6, generator=noise)
+    mask = torch.rand(3, 5, generator=noise) < 0.5
+    mask[:, 0] = True
+    output, weights = attention(q, k, v, mask)
+    expected = masked_softmax(attention_scores(q, k), mask)
+    assert torch.allclose(weights, expected, atol=1e-5)
+    assert torch.allclose(output, expected @ v, atol=1e-5)
 
 
 @right("mask_test", style="changes what is forbidden and compares with a softmax of its own")
@@ -2330,6 +2556,26 @@ wrong_edit(
     rung=1,
 )
 
+wrong_edit(
+    _MEMORY,
+    "memory_ignored",
+    {
+        "k = memory @ weight_k  # (B, S, d)": "k = x @ weight_k",
+        "v = memory @ weight_v  # (B, S, d_v)": "v = x @ weight_v",
+    },
+    why=_("Keys and values are made from x: it asks itself, and the memory is not read."),
+    see="reading-code",
+    rung=1,
+)
+wrong_edit(
+    _MEMORY,
+    "mask_ignored",
+    {_MENDED_WEIGHTS: "weights = masked_softmax(scores)"},
+    why=_("Without a mask all is right now, and with one it is not used."),
+    see="masked-softmax",
+    rung=1,
+)
+
 right_edit(
     _MEMORY,
     "with_the_function",
@@ -2500,6 +2746,48 @@ def cost_in_other_order(B, T, S, d, d_v, bytes_per_number=4):
 def maps_counted(B, T, S, d, d_v, bytes_per_number=4):
     maps = 2 * B * (T * d * d + S * d * d + S * d_v * d_v)
     return maps + 2 * B * T * S * (d + d_v), B * T * S * bytes_per_number
+
+
+@wrong(
+    "attention_cost",
+    why=_(
+        "The two widths are multiplied. The products come one after the other: their costs add up."
+    ),
+    see="cost",
+    rung=1,
+)
+def widths_multiplied(B, T, S, d, d_v, bytes_per_number=4):
+    return 2 * B * T * S * d * d_v, B * T * S * bytes_per_number
+
+
+@wrong(
+    "attention_cost",
+    why=_("The softmax is counted as well. The exercise asks for the two products alone."),
+    see="cost",
+    rung=2,
+)
+def softmax_counted(B, T, S, d, d_v, bytes_per_number=4):
+    return 2 * B * T * S * (d + d_v) + 3 * B * T * S, B * T * S * bytes_per_number
+
+
+@wrong(
+    "attention_cost",
+    why=_("Scores and weights are both counted as memory. The exercise asks for the weights."),
+    see="cost",
+    rung=2,
+)
+def scores_stored_too(B, T, S, d, d_v, bytes_per_number=4):
+    return 2 * B * T * S * (d + d_v), 2 * B * T * S * bytes_per_number
+
+
+@wrong(
+    "attention_cost",
+    why=_("The memory is given in mebibytes. The exercise asks for bytes."),
+    see="cost",
+    rung=2,
+)
+def mebibytes_for_bytes(B, T, S, d, d_v, bytes_per_number=4):
+    return 2 * B * T * S * (d + d_v), B * T * S * bytes_per_number / 2**20
 
 
 @right("attention_cost", style="multiply-adds first, doubled at the end")

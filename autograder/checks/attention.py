@@ -464,10 +464,12 @@ def masks_broadcast(answer: Answer, cases: Cases) -> None:
 
 @softmax.check(points=0.5, hidden=True)
 def shifting_a_row_changes_nothing(answer: Answer, cases: Cases) -> None:
-    """Large and very negative scores give the same weights as the same scores near 0."""
+    """Rows of large and of very negative scores give the same weights as rows near 0."""
     T, S = cases.distinct(2, 3, 9)
     given, mask = cases.normal(T, S), cases.mask(T, S)
-    shifted = [given + shift for shift in (-3000.0, 3000.0, 0.0)]
+    shift = torch.zeros(T, 1)
+    shift[0], shift[1] = 3000.0, -3000.0
+    shifted = [given + shift, given - 3000.0, given + 3000.0]
     found = [answer(item, mask) for item in shifted] + [answer(item) for item in shifted]
     masks = [mask] * 3 + [None] * 3
     for weights, item, which in zip(found, shifted * 2, masks, strict=True):
@@ -476,10 +478,13 @@ def shifting_a_row_changes_nothing(answer: Answer, cases: Cases) -> None:
             _softmax(item, which),  # of the shifted scores as they were rounded
             atol=SINGLE,
             what=_("The result for scores far from 0"),
-            cause=_("An exponential overflows, or the fill is not lower than the scores are."),
+            cause=_(
+                "An exponential overflows or comes to 0 in a whole row, or the fill is not lower "
+                "than the scores are."
+            ),
             next_step=_(
-                "Use `torch.softmax`, or subtract the largest score of a row; fill with the "
-                "lowest number of the dtype."
+                "Use `torch.softmax`, or subtract the largest score of each row by itself; fill "
+                "with the lowest number of the dtype."
             ),
         )
 
@@ -895,31 +900,45 @@ def gradients_stay_finite(answer: Answer, cases: Cases) -> None:
     """All inputs get the gradient of the definition, also beside a query with no allowed key."""
     B, T, S, d, d_v = cases.distinct(5, 3, 9)
     q, k, v = _qkv(cases, B, T=T, S=S, d=d, d_v=d_v)
+    bias = cases.normal(B, T, S)
     mask, cotangent = cases.mask(B, T, S), cases.normal(B, T, d_v)
     mask[0, 1] = False
-    run = answer.run([q, k, v, mask], wrt=[0, 1, 2], of=0, cotangent=cotangent)
-    leaves = [item.double().requires_grad_() for item in (q, k, v)]
-    wanted = torch.autograd.grad(_attention(*leaves, mask)[0], leaves, cotangent.double())
-    for position, gradient in enumerate(wanted):
-        found = run.grads.get(str(position))
-        expect(
-            found is not None,
-            seen=_("No gradient reaches one of q, k and v."),
-            cause=_("The values left the graph on the way: through `detach`, `.data`, or NumPy."),
-            next_step=_("Compute with torch operations from the first line to the last."),
+    runs = [
+        answer.run([q, k, v, mask], wrt=[0, 1, 2], of=0, cotangent=cotangent),
+        # A bias can be a parameter; one that is written to in place raises here.
+        answer.run([q, k, v], {"bias": bias}, wrt=[0, 1, 2, "bias"], of=0, cotangent=cotangent),
+    ]
+    leaves = {"0": q, "1": k, "2": v, "bias": bias}
+    leaves = {name: item.double().requires_grad_() for name, item in leaves.items()}
+    outputs = [
+        _attention(leaves["0"], leaves["1"], leaves["2"], mask)[0],
+        _attention(leaves["0"], leaves["1"], leaves["2"], None, leaves["bias"])[0],
+    ]
+    for run, output in zip(runs, outputs, strict=True):
+        names = [name for name in leaves if name in run.grads]
+        wanted = torch.autograd.grad(
+            output, [leaves[name] for name in names], cotangent.double(), retain_graph=True
         )
-        expect_close(
-            found,
-            gradient,
-            # a gradient of q or k sums over keys, over d_v and over queries: a few times SINGLE
-            atol=5 * SINGLE,
-            what=_("A gradient"),
-            cause=_(
-                "A NaN that was replaced in front stays on the way back, or a part of the "
-                "computation is cut off the graph."
-            ),
-            next_step=_("Avoid the NaN instead of repairing it."),
-        )
+        for name, gradient in zip(names, wanted, strict=True):
+            found = run.grads[name]
+            expect(
+                found is not None,
+                seen=_("No gradient reaches one of q, k, v and the bias."),
+                cause=_("The values left the graph on the way: through `detach` or NumPy."),
+                next_step=_("Compute with torch operations from the first line to the last."),
+            )
+            expect_close(
+                found,
+                gradient,
+                # a gradient of q or k sums over keys, over d_v and over queries: a few SINGLE
+                atol=5 * SINGLE,
+                what=_("A gradient"),
+                cause=_(
+                    "A NaN that was replaced in front stays on the way back, or a part of the "
+                    "computation is cut off the graph."
+                ),
+                next_step=_("Avoid the NaN instead of repairing it."),
+            )
 
 
 @attention.check(points=0.5, hidden=True)
@@ -1017,13 +1036,18 @@ def returned_weights_made_the_output(answer: Answer, cases: Cases) -> None:
 def any_axes_and_masks_that_broadcast(answer: Answer, cases: Cases) -> None:
     """Works without a batch and with two axes in front, and with masks of every shape."""
     B, H, T, S, d, d_v = cases.distinct(6, 2, 9)
-    jobs = [((), shape) for shape in ((T, S), (1, S), (S,))]
+    jobs: list[tuple[tuple[int, ...], tuple[int, ...] | None]] = []
+    jobs += [((), shape) for shape in ((T, S), (1, S), (S,))]
+    jobs += [((), None), ((B, H), None)]
     jobs += [((B, H), shape) for shape in ((B, H, T, S), (B, 1, 1, S), (T, S), (1, H, 1, S))]
     made = [
-        (_qkv(cases, *front, T=T, S=S, d=d, d_v=d_v), cases.mask(*shape), front)
+        (
+            _qkv(cases, *front, T=T, S=S, d=d, d_v=d_v),
+            None if shape is None else cases.mask(*shape),
+            front,
+        )
         for front, shape in jobs
     ]
-    made += [(_qkv(cases, *front, T=T, S=S, d=d, d_v=d_v), None, front) for front in ((), (B, H))]
     found = [answer(*inputs, mask) for inputs, mask, _front in made]
     for value, (inputs, mask, front) in zip(found, made, strict=True):
         output, weights = _pair(value, (*front, T, d_v), (*front, T, S))
@@ -1191,7 +1215,10 @@ _inverted = _filling(lambda scores, mask: scores.masked_fill(mask, -1e9))
 _zero_fill = _filling(lambda scores, mask: scores * mask)
 _weak_fill = _filling(lambda scores, mask: scores.masked_fill(~mask, -5.0))
 _first_sequence = _filling(
-    lambda scores, mask: scores.masked_fill(~mask[..., :1, :, :].expand_as(mask), -1e9)
+    # without a batch there is no other sequence
+    lambda scores, mask: scores.masked_fill(
+        ~(mask[:1] if mask.dim() > 2 else mask).expand_as(mask), -1e9
+    )
 )
 _first_query = _filling(
     lambda scores, mask: scores.masked_fill(~mask[..., :1, :].expand_as(mask), -1e9)
@@ -1367,7 +1394,7 @@ def has_three_linear_maps(answer: Answer, cases: Cases) -> None:
     """The parameters are those of query, key and value, each from D to d, each with a bias."""
     D, d = cases.distinct(2, 3, 9)
     found = {name: tuple(item.shape) for name, item in answer(D, d).parameters().items()}
-    wanted = {}
+    wanted: dict[str, tuple[int, ...]] = {}
     for name in ("query", "key", "value"):
         wanted |= {f"{name}.weight": (d, D), f"{name}.bias": (d,)}
     missing = sorted(wanted.keys() - found.keys())
@@ -1646,7 +1673,8 @@ def agrees_under_a_mask(answer: Answer, cases: Cases) -> None:
     """With masks, output and weights are those of the definition."""
     B, T, S, D, d, d_v = cases.distinct(6, 3, 12)
     inputs = _memory_case(cases, B, T, S, D, d, d_v)
-    masks = [cases.mask(B, T, S), cases.mask(B, 1, S)]
+    masks = [cases.mask(B, T, S), cases.mask(B, 1, S), cases.mask(B, T, S)]
+    masks[2][0, 1] = False  # a query without keys: that was right, and must stay so
     found = [answer(*inputs, mask) for mask in masks]
     for value, mask in zip(found, masks, strict=True):
         output, weights = _pair(value, (B, T, d_v), (B, T, S))
