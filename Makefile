@@ -33,7 +33,8 @@ all: $(BOOK) $(REPORT)  ## build the book, grade the sample class, say where eve
 	@echo "book       $(BOOK)"
 	@echo "report     $(REPORT)"
 	@echo "grades     $(BUILD)/report/grades.csv"
-	@echo "notebooks  $(filter-out %/intro.ipynb,$(wildcard book/*.ipynb))   (make lab opens copies of them in work/)"
+	@echo "notebooks  $(wildcard book/*.ipynb)"
+	@echo "           (make lab opens copies of them in work/, for you to fill in)"
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -48,7 +49,8 @@ $(READY): requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || .ci/system venv
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install --quiet --disable-pip-version-check -r requirements.txt
-	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@# setuptools warns of editable installs as such
+	PYTHONWARNINGS=ignore $(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
 system:  ## what only the system's package manager has: a browser for the page tests, bubblewrap
@@ -69,7 +71,6 @@ compose: $(READY)  ## write the student's notebooks from book/, solutions/ and a
 worked: $(WORKED)  ## run the worked notebooks whose sources changed
 
 $(WORKED): $(READY) $(CHAPTERS) $(JUDGE) _toc.yml
-	$(PY) -m autograder compose
 	$(PY) -m autograder compose --run
 	@touch $@
 

@@ -254,6 +254,20 @@ def test_a_stale_worked_run_is_one_line(tmp_path):
 
 
 @pytest.mark.build
+def test_a_planned_chapter_is_named_and_an_unknown_one_is_an_error(tmp_path):
+    root = write_book(tmp_path)
+    start = root / "book/start.md"
+    start.write_text("# The start\n\nNext: [](flash_attention), [](chapter).\n", "utf-8")
+    assert build(root).returncode == 0
+    page = (root / "_build/html/book/start.html").read_text(encoding="utf-8")
+    assert re.search(r'Next: <span class="planned">FlashAttention</span>, <a .*chapter\.html', page)
+    start.write_text("# The start\n\nNext: [](flesh_attention).\n", "utf-8")
+    result = build(root)
+    assert result.returncode != 0
+    assert "target not found: 'flesh_attention'" in result.stderr
+
+
+@pytest.mark.build
 def test_a_malformed_formula_is_a_warning_with_its_place(tmp_path):
     root = write_book(tmp_path)
     (root / "book/start.md").write_text("# The start\n\nSee $\\nonsense{x}$.\n", encoding="utf-8")
@@ -498,6 +512,6 @@ def test_the_whole_books_figures_live(look, whole_book):
         views = tab.locator('script[type="application/vnd.jupyter.widget-view+json"]').count()
         assert tab.locator(".figure-live > *").count() >= views, path.name
         bare = tab.evaluate(
-            "[...document.images].filter((i) => !i.alt || i.alt.includes('/')).map((i) => i.src)"
+            "[...document.images].filter((i) => !i.alt || /[.](png|svg)$/.test(i.alt)).map((i) => i.src)"
         )
         assert bare == [], path.name

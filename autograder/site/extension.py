@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from docutils import nodes
+from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.config import Config
 from sphinx.errors import SphinxError
@@ -106,6 +107,23 @@ class ExerciseCards(SphinxPostTransform):
             siblings[start : end + 1] = [card]
 
 
+class PlannedChapters(SphinxPostTransform):
+    """Names a chapter that is still to come, where a page links to it."""
+
+    default_priority = 5  # before myst-parser looks for the targets of links
+
+    def run(self, **kwargs: Any) -> None:
+        """Replace links whose target is a planned chapter without a page."""
+        planned: dict[str, str] = self.config.book_planned
+        for link in list(self.document.findall(addnodes.pending_xref)):
+            target = link.get("reftarget", "")
+            if link.get("reftype") != "myst" or target not in planned:
+                continue
+            if f"book/{target}" not in self.env.found_docs:
+                text = link.astext() or planned[target]
+                link.replace_self(nodes.inline(text, text, classes=["planned"]))
+
+
 def trim_site(app: Sphinx, exception: Exception | None) -> None:
     """Cut the written site to what it uses (``build-finished``)."""
     if exception is None and app.builder.format == "html":
@@ -126,10 +144,12 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Register with Sphinx."""
     app.add_config_value("book_worked", "_build/worked", "env", [str])
     app.add_config_value("book_page", "_build/page", "env", [str])
+    app.add_config_value("book_planned", {}, "env", [dict])
     # Jupyter Book sets it whether or not sphinx_comments, which reads it, is among the extensions.
     app.add_config_value("comments_config", {}, "", [dict])
     app.add_html_math_renderer("mathml", (mathml.visit_inline, None), (mathml.visit_display, None))
     app.add_post_transform(ExerciseCards)
+    app.add_post_transform(PlannedChapters)
     app.connect("config-inited", leave_out_authored_pages)
     app.connect("source-read", read_worked_page)
     app.connect("doctree-read", describe_pictures)
