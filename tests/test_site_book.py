@@ -512,6 +512,7 @@ def test_the_whole_books_figures_live(look, whole_book):
         views = tab.locator('script[type="application/vnd.jupyter.widget-view+json"]').count()
         assert tab.locator(".figure-live > *").count() >= views, path.name
         bare = tab.evaluate(
-            "[...document.images].filter((i) => !i.alt || /[.](png|svg)$/.test(i.alt)).map((i) => i.src)"
+            "[...document.images].map((i) => [i.alt, i.src])"
+            ".filter(([alt]) => !alt || /[.](png|svg)$/.test(alt))"
         )
         assert bare == [], path.name
