@@ -750,8 +750,8 @@ def effect_at_the_same_place_alone(layer):
 @wrong(
     "future_test",
     why=_(
-        "Exact equality is asked for. A right layer may differ in the last digit from call to "
-        "call, and between two ways to add up."
+        "The test computes one attention of its own and asks for its numbers. The promise is about "
+        "what sees what: every causal layer keeps it, whatever it computes."
     ),
     see="dec-no-future",
     rung=2,
@@ -886,3 +886,757 @@ def raised_by_hand(layer):
                     raise AssertionError(f"output {u} sees input {t}")
                 if u >= t and difference[u] < 1e-5:
                     raise AssertionError(f"output {u} does not see input {t}")
+
+
+# --- DecoderLayer ---------------------------------------------------------------------------------
+
+SELF = "self.self_attention(h, mask=mask, **attention)[0]"
+CROSS = "self.cross_attention(h, memory, mask=memory_mask, cache=memory_cache)[0]"
+FEED = "return next(residuals)(x, self.feed_forward)"
+THREE = "3 if cross else 2"
+
+wrong_edit(
+    "DecoderLayer",
+    "memory_asks",
+    {CROSS: "self.cross_attention(memory, h)[0]"},
+    why=_(
+        "The memory is the query and the decoder the key. The decoder asks: one output for each of "
+        "its T positions is wanted, and this gives S of them."
+    ),
+    see="dec-cross-attention",
+)
+wrong_edit(
+    "DecoderLayer",
+    "cross_attention_to_itself",
+    {CROSS: "self.cross_attention(h, mask=mask)[0]"},
+    why=_(
+        "Without a key the attention asks its own input: the memory is never read, and the source "
+        "has no influence."
+    ),
+    see="dec-cross-attention",
+)
+wrong_edit(
+    "DecoderLayer",
+    "same_answer_for_every_position",
+    {CROSS: "self.cross_attention(memory)[0].mean(dim=1, keepdim=True)"},
+    why=_(
+        "The memory asks itself and its mean is added: the decoder's question is not in it, and "
+        "every position gets the same answer."
+    ),
+    see="dec-cross-attention",
+    rung=2,
+)
+wrong_edit(
+    "DecoderLayer",
+    "no_causal_mask",
+    {SELF: "self.self_attention(h, **attention)[0]"},
+    why=_("The mask does not reach the self-attention: every position sees the future."),
+    see="dec-no-future",
+    rung=2,
+)
+wrong_edit(
+    "DecoderLayer",
+    "memory_padding_seen",
+    {CROSS: "self.cross_attention(h, memory, cache=memory_cache)[0]"},
+    why=_("memory_mask does not reach the cross-attention: the source's padding is looked at."),
+    see="dec-cross-attention",
+    rung=2,
+)
+wrong_edit(
+    "DecoderLayer",
+    "masks_exchanged",
+    {
+        SELF: "self.self_attention(h, mask=memory_mask, **attention)[0]",
+        CROSS: "self.cross_attention(h, memory, mask=mask, cache=memory_cache)[0]",
+    },
+    why=_(
+        "Each mask went to the other attention. mask is (T, T) and belongs to the self-attention, "
+        "memory_mask has S columns and belongs to the cross-attention."
+    ),
+    see="dec-cross-attention",
+    rung=2,
+)
+wrong_edit(
+    "DecoderLayer",
+    "mask_in_both_attentions",
+    {CROSS: "self.cross_attention(h, memory, mask=mask, cache=memory_cache)[0]"},
+    why=_(
+        "The causal mask went to both attentions. The source is there as a whole: all of it may be "
+        "seen from every position."
+    ),
+    see="dec-cross-attention",
+    rung=2,
+)
+wrong_edit(
+    "DecoderLayer",
+    "cross_attention_first",
+    {
+        "        x = next(residuals)(x, lambda h: " + SELF + ")\n": "",
+        FEED: "x = next(residuals)(x, lambda h: " + SELF + ")\n        " + FEED,
+    },
+    why=_(
+        "The cross-attention stands before the self-attention. Each takes the residual, and with "
+        "it the norm, that belongs to the other."
+    ),
+    see="dec-layer",
+    rung=3,
+)
+wrong_edit(
+    "DecoderLayer",
+    "residuals_in_another_order",
+    {"residuals = iter(self.residuals)": "residuals = iter(reversed(self.residuals))"},
+    why=_(
+        "The sub-layers take the residuals from the end: each is normalized with another one's "
+        "gain and shift."
+    ),
+    see="dec-layer",
+    rung=2,
+)
+wrong_edit(
+    "DecoderLayer",
+    "one_residual_for_all",
+    {"residuals = iter(self.residuals)": "residuals = iter([self.residuals[0]] * 3)"},
+    why=_("All sub-layers go through the first residual: the other norms are never used."),
+    see="dec-layer",
+    rung=2,
+)
+wrong_edit(
+    "DecoderLayer",
+    "no_feed_forward",
+    {FEED: "return x"},
+    why=_("The feed-forward network is built and never called."),
+    see="dec-layer",
+)
+wrong_edit(
+    "DecoderLayer",
+    "no_residual_around_cross_attention",
+    {
+        "            x = next(residuals)(\n                x,\n                lambda h: "
+        + CROSS
+        + ",\n            )": "            second = next(residuals)\n"
+        "            x = self.cross_attention(second.norm(x), memory, mask=memory_mask, "
+        "cache=memory_cache)[0]",
+    },
+    why=_(
+        "What the cross-attention gives replaces x and is not added to it: what the position was "
+        "about is lost."
+    ),
+    see="dec-layer",
+    rung=2,
+)
+wrong_edit(
+    "DecoderLayer",
+    "feed_forward_after_each_attention",
+    {
+        "            x = next(residuals)(\n": "            x = x + self.feed_forward(x)\n"
+        "            x = next(residuals)(\n"
+    },
+    why=_(
+        "A feed-forward network follows each of the two attentions. The decoder's layer has one, "
+        "after both."
+    ),
+    see="dec-layer",
+)
+wrong_edit(
+    "DecoderLayer",
+    "attentions_share_their_weights",
+    {
+        "self.cross_attention = MultiHeadAttention(D, H)": "self.cross_attention = self.self_attention"
+    },
+    why=_("Self- and cross-attention are one and the same module: each needs weights of its own."),
+    see="dec-layer",
+)
+wrong_edit(
+    "DecoderLayer",
+    "always_with_cross_attention",
+    {
+        "        if cross:\n            self.cross_attention": "        if True:\n            self.cross_attention",
+        THREE: "3",
+    },
+    why=_("With cross=False there is still a cross-attention, with weights that nothing trains."),
+    see="dec-only",
+    rung=3,
+)
+wrong_edit(
+    "DecoderLayer",
+    "a_residual_too_many",
+    {
+        THREE: "3",
+        "        return next(residuals)(x, self.feed_forward)": "        return self.residuals[2](x, self.feed_forward)",
+    },
+    why=_(
+        "Without cross-attention there are two sub-layers, so two residuals: a third one is too "
+        "many."
+    ),
+    see="dec-only",
+    rung=3,
+    form_of="always_with_cross_attention",
+)
+wrong_edit(
+    "DecoderLayer",
+    "always_pre_norm",
+    {"Residual(D, dropout, norm_first)": "Residual(D, dropout)"},
+    why=_("norm_first is not handed on: the layer is pre-norm, whatever was asked for."),
+    see="dec-layer",
+)
+wrong_edit(
+    "DecoderLayer",
+    "always_relu",
+    {"self.feed_forward = FeedForward(D, F, activation)": "self.feed_forward = FeedForward(D, F)"},
+    why=_("activation is not handed on: the network uses ReLU, whatever was asked for."),
+    see="dec-layer",
+)
+wrong_edit(
+    "DecoderLayer",
+    "keywords_dropped",
+    {SELF: "self.self_attention(h, mask=mask)[0]"},
+    why=_("bias, rotary and cache do not reach the self-attention: **attention is not handed on."),
+    see="dec-layer",
+    rung=3,
+)
+wrong_edit(
+    "DecoderLayer",
+    "keywords_in_both_attentions",
+    {CROSS: "self.cross_attention(h, memory, mask=memory_mask, **attention)[0]"},
+    why=_(
+        "The keywords of the self-attention, such as a bias of shape (T, T), went to the "
+        "cross-attention as well, whose keys are the memory's."
+    ),
+    see="dec-layer",
+    rung=3,
+)
+wrong_edit(
+    "DecoderLayer",
+    "no_cache_for_the_memory",
+    {CROSS: "self.cross_attention(h, memory, mask=memory_mask)[0]"},
+    why=_(
+        "memory_cache is not handed on. The result is right, but the memory's keys and values are "
+        "computed again for each token, which the cache was to spare."
+    ),
+    see="dec-cached-decoding",
+    rung=3,
+)
+wrong_edit(
+    "DecoderLayer",
+    "no_dropout_in_the_residuals",
+    {"Residual(D, dropout, norm_first)": "Residual(D, 0.0, norm_first)"},
+    why=_("dropout does not reach the residuals: nothing is dropped in training."),
+    see="dec-layer",
+    rung=3,
+)
+wrong_edit(
+    "DecoderLayer",
+    "attention_without_bias",
+    {
+        "self.self_attention = MultiHeadAttention(D, H)": "self.self_attention = MultiHeadAttention(D, H, bias=False)"
+    },
+    why=_("The maps of the self-attention have no bias; the docstring asks for the default."),
+    see="dec-layer",
+)
+
+
+@right("DecoderLayer", style="residuals by index")
+class residuals_by_index(nn.Module):
+    def __init__(self, D, H, F, *, dropout=0.1, norm_first=True, activation="relu", cross=True):
+        super().__init__()
+        from solutions.encoder import FeedForward, Residual
+
+        self.cross = cross
+        self.self_attention = MultiHeadAttention(D, H)
+        self.cross_attention = MultiHeadAttention(D, H) if cross else None
+        self.feed_forward = FeedForward(D, F, activation)
+        n = 2 + int(cross)
+        self.residuals = nn.ModuleList([Residual(D, dropout, norm_first) for _ in range(n)])
+
+    def forward(
+        self, x, memory=None, mask=None, memory_mask=None, *, memory_cache=None, **attention
+    ):
+        def look_back(h):
+            output, _weights = self.self_attention(h, h, h, mask, **attention)
+            return output
+
+        def look_across(h):
+            keys = memory[:, :0] if memory_cache is not None and memory_cache.length else memory
+            output, _weights = self.cross_attention(h, keys, keys, memory_mask, cache=memory_cache)
+            return output
+
+        x = self.residuals[0](x, look_back)
+        if self.cross:
+            x = self.residuals[1](x, look_across)
+        return self.residuals[-1](x, self.feed_forward)
+
+    def new_cache(self):
+        from solutions.decoder import KeyValueCache
+
+        return KeyValueCache(), KeyValueCache()
+
+
+right_edit(
+    "DecoderLayer",
+    "sublayers_in_a_list",
+    {
+        "        residuals = iter(self.residuals)\n": "",
+        "        x = next(residuals)(x, lambda h: " + SELF + ")\n": "        parts = [lambda h: "
+        + SELF
+        + "]\n",
+        "            x = next(residuals)(\n                x,\n                lambda h: "
+        + CROSS
+        + ",\n            )": "            parts.append(lambda h: " + CROSS + ")",
+        FEED: "parts.append(self.feed_forward)\n"
+        "        for residual, part in zip(self.residuals, parts):\n"
+        "            x = residual(x, part)\n"
+        "        return x",
+    },
+    style="a list of sub-layers",
+)
+right_edit(
+    "DecoderLayer",
+    "residuals_opened",
+    {
+        FEED: "last = self.residuals[-1]\n"
+        "        if last.norm_first:\n"
+        "            return x + last.dropout(self.feed_forward(last.norm(x)))\n"
+        "        return last.norm(x + last.dropout(self.feed_forward(x)))",
+    },
+    style="the last residual written out",
+)
+
+# --- Decoder --------------------------------------------------------------------------------------
+
+CALL = "x = layer(x, memory, mask, memory_mask, cache=own, memory_cache=of_memory, **attention)"
+LAYERS = "cross=cross\n            )\n            for _ in range(N)\n        )"
+LAST = "self.norm = LayerNorm(D) if norm_first else nn.Identity()"
+OWN = "own, of_memory = (None, None) if cache is None else cache[i]"
+
+wrong_edit(
+    "Decoder",
+    "layers_in_a_plain_list",
+    {
+        "self.layers = nn.ModuleList(\n            DecoderLayer(": "self.layers = list(\n"
+        "            DecoderLayer("
+    },
+    why=_("A plain list hides the layers from parameters(): nothing in them would be trained."),
+    see="dec-stack",
+    rung=2,
+)
+wrong_edit(
+    "Decoder",
+    "one_layer_n_times",
+    {
+        "self.layers = nn.ModuleList(\n            DecoderLayer(": "self.layers = nn.ModuleList(\n"
+        "            [DecoderLayer(",
+        LAYERS: "cross=cross\n            )] * N\n        )",
+    },
+    why=_("One layer stands in the list N times: they all share one set of weights."),
+    see="dec-stack",
+    rung=2,
+)
+wrong_edit(
+    "Decoder",
+    "one_layer_too_few",
+    {"for _ in range(N)": "for _ in range(1, N)"},
+    why=_("There are N - 1 layers."),
+    see="dec-stack",
+)
+wrong_edit(
+    "Decoder",
+    "no_last_norm",
+    {LAST: "self.norm = nn.Identity()"},
+    why=_("Pre-norm layers end in a sum, so the stack ends in a norm of its own. It is missing."),
+    see="dec-stack",
+)
+wrong_edit(
+    "Decoder",
+    "last_norm_in_any_case",
+    {LAST: "self.norm = LayerNorm(D)"},
+    why=_("A post-norm layer ends in a norm already; a second one is not in the docstring."),
+    see="dec-stack",
+)
+wrong_edit(
+    "Decoder",
+    "last_norm_never_called",
+    {"return self.norm(x)": "return x"},
+    why=_("The last norm is built and not called."),
+    see="dec-stack",
+)
+wrong_edit(
+    "Decoder",
+    "every_layer_reads_the_input",
+    {
+        "for i, layer in enumerate(self.layers):": "first = x\n"
+        "        for i, layer in enumerate(self.layers):",
+        CALL: CALL.replace("layer(x,", "layer(first,"),
+    },
+    why=_("Each layer reads the decoder's input, and only the last one's output is kept."),
+    see="dec-stack",
+)
+wrong_edit(
+    "Decoder",
+    "memory_for_the_first_layer_alone",
+    {CALL: CALL + "\n            memory = x"},
+    why=_(
+        "From the second layer on the cross-attention reads the decoder's own output. All layers "
+        "read the encoder's last one."
+    ),
+    see="dec-stack",
+    rung=3,
+)
+wrong_edit(
+    "Decoder",
+    "mask_for_the_first_layer_alone",
+    {CALL: CALL + "\n            mask = None"},
+    why=_("From the second layer on there is no causal mask, and one layer is enough for a leak."),
+    see="dec-stack",
+    rung=3,
+)
+wrong_edit(
+    "Decoder",
+    "masks_turned_round",
+    {CALL: CALL.replace("mask, memory_mask", "memory_mask, mask")},
+    why=_("The layers get the two masks in the wrong order."),
+    see="dec-stack",
+    rung=3,
+)
+wrong_edit(
+    "Decoder",
+    "memory_mask_dropped",
+    {CALL: CALL.replace("mask, memory_mask", "mask, None")},
+    why=_("memory_mask is not handed on: the layers look at the source's padding."),
+    see="dec-stack",
+)
+wrong_edit(
+    "Decoder",
+    "one_cache_for_all_layers",
+    {OWN: OWN.replace("cache[i]", "cache[0]")},
+    why=_("All layers write into the first layer's caches: keys of different layers get mixed."),
+    see="dec-cached-decoding",
+    rung=3,
+)
+wrong_edit(
+    "Decoder",
+    "caches_turned_round",
+    {OWN: OWN.replace("own, of_memory", "of_memory, own")},
+    why=_("The pair is taken apart in the wrong order: the first is the self-attention's."),
+    see="dec-cached-decoding",
+    rung=3,
+)
+wrong_edit(
+    "Decoder",
+    "caches_dropped",
+    {CALL: CALL.replace("cache=own, memory_cache=of_memory, ", "")},
+    why=_("The caches are not handed on: each piece sees itself alone."),
+    see="dec-cached-decoding",
+    rung=3,
+)
+wrong_edit(
+    "Decoder",
+    "memory_computed_again",
+    {CALL: CALL.replace("memory_cache=of_memory, ", "")},
+    why=_(
+        "memory_cache is not handed on: the result is right, but the memory's keys and values are "
+        "computed again for each token."
+    ),
+    see="dec-cached-decoding",
+    rung=3,
+)
+wrong_edit(
+    "Decoder",
+    "bias_not_handed_on",
+    {CALL: CALL.replace(", **attention", "")},
+    why=_("Further keywords, such as a bias, do not reach the layers."),
+    see="dec-stack",
+)
+wrong_edit(
+    "Decoder",
+    "dropout_not_handed_on",
+    {"D, H, F, dropout=dropout, ": "D, H, F, dropout=0.0, "},
+    why=_("dropout does not reach the layers."),
+    see="dec-stack",
+)
+wrong_edit(
+    "Decoder",
+    "norm_placement_not_handed_on",
+    {"norm_first=norm_first, activation": "activation"},
+    why=_("norm_first does not reach the layers: they are pre-norm always."),
+    see="dec-stack",
+)
+wrong_edit(
+    "Decoder",
+    "cross_not_handed_on",
+    {", cross=cross": ""},
+    why=_("cross does not reach the layers: they have a cross-attention in any case."),
+    see="dec-only",
+)
+wrong_edit(
+    "Decoder",
+    "norm_after_every_layer",
+    {CALL: "x = self.norm(" + CALL.removeprefix("x = ") + ")", "return self.norm(x)": "return x"},
+    why=_("The last norm is applied after every layer; it belongs after the last one alone."),
+    see="dec-stack",
+)
+wrong_edit(
+    "Decoder",
+    "layers_in_reverse",
+    {"enumerate(self.layers)": "reversed(list(enumerate(self.layers)))"},
+    why=_("The layers run from the last to the first."),
+    see="dec-stack",
+)
+
+right_edit(
+    "Decoder",
+    "caches_with_zip",
+    {
+        "for i, layer in enumerate(self.layers):": "pairs = cache or [(None, None)] * "
+        "len(self.layers)\n        for layer, pair in zip(self.layers, pairs):",
+        OWN: "own, of_memory = pair",
+    },
+    style="zip of layers and caches",
+)
+right_edit(
+    "Decoder",
+    "layers_appended",
+    {
+        "self.layers = nn.ModuleList(\n            DecoderLayer(": "self.layers = nn.ModuleList()\n        for _ in range(N):\n"
+        "            self.layers.append(DecoderLayer(",
+        LAYERS: "cross=cross\n            ))",
+    },
+    style="append",
+)
+right_edit(
+    "Decoder",
+    "norm_by_condition",
+    {
+        LAST: "self.norm = nn.Identity()\n        if norm_first:\n"
+        "            self.norm = LayerNorm(D)"
+    },
+    style="norm set twice",
+)
+right_edit(
+    "Decoder",
+    "all_by_keyword",
+    {
+        CALL: "settings = dict(attention, cache=own, memory_cache=of_memory)\n"
+        "            x = layer(x, memory=memory, mask=mask, memory_mask=memory_mask, "
+        "**settings)"
+    },
+    style="everything by keyword",
+)
+
+# --- BorrowedDecoderLayer -------------------------------------------------------------------------
+
+
+@wrong(
+    "BorrowedDecoderLayer",
+    why=_(
+        "It still stops with a TypeError: the attention has no argument tgt_mask, and it returns a "
+        "pair, output and weights, which cannot be added to x. The silent faults come after that."
+    ),
+    see="dec-borrowed",
+    given=True,
+)
+class borrowed_as_found(nn.Module):
+    def __init__(self, D: int, H: int, F: int) -> None:
+        super().__init__()
+        self.self_attn = MultiHeadAttention(D, H)
+        self.cross_attn = MultiHeadAttention(D, H)
+        self.ffn = nn.Sequential(nn.Linear(D, F), nn.ReLU(), nn.Linear(F, D))
+        self.norm1 = nn.LayerNorm(D)
+        self.norm2 = nn.LayerNorm(D)
+        self.norm3 = nn.LayerNorm(D)
+
+    def forward(self, x: Tensor, memory: Tensor, memory_mask: Tensor | None = None) -> Tensor:
+        T = x.size(1)
+        target_mask = torch.ones(T, T, dtype=torch.bool, device=x.device).tril(-1)  # the past
+        attended = self.self_attn(x, tgt_mask=target_mask)
+        x = self.norm1(x + attended)
+        attended, _ = self.cross_attn(query=x, key=memory, value=memory, mask=memory_mask)
+        x = self.norm2(attended)
+        return self.norm3(x + self.ffn(x))
+
+
+FIXED_MASK = "target_mask = torch.tril(torch.ones(T, T, dtype=torch.bool, device=x.device))"
+FIXED_SELF = "attended, _ = self.self_attn(x, mask=target_mask)"
+FIXED_CROSS = "attended, _ = self.cross_attn(query=x, key=memory, value=memory, mask=memory_mask)"
+FIXED_SECOND = "x = self.norm2(x + attended)"
+STRICT = "target_mask = torch.ones(T, T, dtype=torch.bool, device=x.device).tril(-1)"
+
+wrong_edit(
+    "BorrowedDecoderLayer",
+    "argument_mended_alone",
+    {
+        FIXED_MASK: STRICT,
+        FIXED_SELF: "attended = self.self_attn(x, mask=target_mask)",
+        FIXED_SECOND: "x = self.norm2(attended)",
+    },
+    form_of="borrowed_as_found",
+    why=_(
+        "The argument is mended. The attention returns a pair, output and weights, and a pair "
+        "cannot be added to x."
+    ),
+    see="dec-borrowed",
+    rung=3,
+)
+wrong_edit(
+    "BorrowedDecoderLayer",
+    "only_the_loud_faults_mended",
+    {FIXED_MASK: STRICT, FIXED_SECOND: "x = self.norm2(attended)"},
+    why=_(
+        "It runs, and that is all that was mended. The mask still misses its diagonal, and the "
+        "cross-attention still replaces x."
+    ),
+    see="dec-borrowed",
+    rung=2,
+)
+wrong_edit(
+    "BorrowedDecoderLayer",
+    "diagonal_still_missing",
+    {FIXED_MASK: STRICT},
+    why=_(
+        "The mask still misses its diagonal: no token sees itself, and the first sees nothing at "
+        "all."
+    ),
+    see="dec-borrowed",
+    rung=2,
+)
+wrong_edit(
+    "BorrowedDecoderLayer",
+    "residual_still_missing",
+    {FIXED_SECOND: "x = self.norm2(attended)"},
+    why=_("What the cross-attention gives still replaces x in place of being added to it."),
+    see="dec-borrowed",
+    rung=2,
+)
+wrong_edit(
+    "BorrowedDecoderLayer",
+    "mask_dropped_with_its_argument",
+    {FIXED_SELF: "attended, _ = self.self_attn(x)"},
+    why=_(
+        "The argument that did not exist was deleted, and the mask with it: every token sees the "
+        "future."
+    ),
+    see="dec-borrowed",
+)
+wrong_edit(
+    "BorrowedDecoderLayer",
+    "mask_dropped_residual_missing",
+    {
+        FIXED_SELF: "attended, _ = self.self_attn(x)",
+        FIXED_SECOND: "x = self.norm2(attended)",
+    },
+    why=_(
+        "The argument that did not exist was deleted, and the mask with it; and the "
+        "cross-attention still replaces x."
+    ),
+    see="dec-borrowed",
+)
+wrong_edit(
+    "BorrowedDecoderLayer",
+    "mask_given_as_key",
+    {FIXED_SELF: "attended, _ = self.self_attn(x, target_mask)"},
+    why=_("The second argument of the attention is the key: the mask was taken for the keys."),
+    see="dec-borrowed",
+    rung=3,
+)
+wrong_edit(
+    "BorrowedDecoderLayer",
+    "diagonal_on_the_wrong_side",
+    {FIXED_MASK: FIXED_MASK.replace("device=x.device))", "device=x.device), 1)")},
+    why=_("The mask was widened by two diagonals: each token sees the next one."),
+    see="dec-borrowed",
+    rung=2,
+)
+wrong_edit(
+    "BorrowedDecoderLayer",
+    "mask_above_the_diagonal",
+    {FIXED_MASK: FIXED_MASK.replace("torch.tril", "torch.triu")},
+    why=_("The mask allows what comes later and hides what came before."),
+    see="dec-borrowed",
+    rung=2,
+)
+wrong_edit(
+    "BorrowedDecoderLayer",
+    "memory_became_the_query",
+    {FIXED_CROSS: "attended, _ = self.cross_attn(query=memory, key=x, value=x)"},
+    why=_("The memory asks and the decoder answers. It is the decoder that asks."),
+    see="dec-borrowed",
+    rung=3,
+)
+wrong_edit(
+    "BorrowedDecoderLayer",
+    "memory_mask_lost",
+    {FIXED_CROSS: "attended, _ = self.cross_attn(query=x, key=memory, value=memory)"},
+    why=_("In mending, the mask of the memory's padding was lost."),
+    see="dec-borrowed",
+)
+wrong_edit(
+    "BorrowedDecoderLayer",
+    "causal_mask_on_the_memory",
+    {
+        FIXED_CROSS: FIXED_CROSS.replace(
+            "mask=memory_mask", "mask=target_mask if T == memory.size(1) else memory_mask"
+        )
+    },
+    why=_(
+        "The causal mask went to the cross-attention too. The source is there as a whole: each "
+        "token may look at all of it."
+    ),
+    see="dec-borrowed",
+)
+wrong_edit(
+    "BorrowedDecoderLayer",
+    "memory_added_twice",
+    {FIXED_SECOND: "x = self.norm2(x + attended + memory.mean(dim=1, keepdim=True))"},
+    why=_("The memory itself was added. What is added to x is what the cross-attention gives."),
+    see="dec-borrowed",
+)
+wrong_edit(
+    "BorrowedDecoderLayer",
+    "became_pre_norm",
+    {
+        FIXED_SELF: "attended, _ = self.self_attn(self.norm1(x), mask=target_mask)",
+        "x = self.norm1(x + attended)": "x = x + attended",
+        FIXED_CROSS: "attended, _ = self.cross_attn(self.norm2(x), memory, mask=memory_mask)",
+        FIXED_SECOND: "x = x + attended",
+        "return self.norm3(x + self.ffn(x))": "return x + self.ffn(self.norm3(x))",
+    },
+    why=_(
+        "The norms moved in front of the sub-layers. That is a good layer, and another one: the "
+        "docstring says post-norm, and what is right already must stay."
+    ),
+    see="dec-borrowed",
+)
+wrong_edit(
+    "BorrowedDecoderLayer",
+    "feed_forward_not_added",
+    {"return self.norm3(x + self.ffn(x))": "return self.norm3(self.ffn(x))"},
+    why=_("In mending, the residual of the feed-forward network was lost."),
+    see="dec-borrowed",
+)
+
+right_edit(
+    "BorrowedDecoderLayer",
+    "with_the_mask_of_this_chapter",
+    {FIXED_MASK: "target_mask = causal_mask(T)"},
+    style="causal_mask",
+)
+right_edit(
+    "BorrowedDecoderLayer",
+    "pairs_indexed",
+    {
+        FIXED_SELF: "attended = self.self_attn(x, None, None, target_mask)[0]",
+        FIXED_CROSS: "attended = self.cross_attn(x, memory, mask=memory_mask)[0]",
+    },
+    style="the first item of the pair",
+)
+right_edit(
+    "BorrowedDecoderLayer",
+    "one_expression_a_line",
+    {
+        FIXED_SELF
+        + "\n        x = self.norm1(x + attended)": "x = self.norm1(self.self_attn(x, mask=target_mask)[0] + x)",
+        FIXED_CROSS
+        + "\n        "
+        + FIXED_SECOND: "x = self.norm2(self.cross_attn(x, memory, memory, memory_mask)[0] + x)",
+    },
+    style="one expression for each sub-layer",
+)

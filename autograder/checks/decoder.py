@@ -896,7 +896,6 @@ decoder_layer = Exercise(
             "returns a pair: its first item is what the residual adds."
         ),
     ),
-    forbid=("multi_head_attention_forward", "scaled_dot_product_attention"),
 )
 
 LAYER_CAUSE = _("A sub-layer is missing, stands in another place, or got another input.")
@@ -1070,6 +1069,12 @@ def pieces_with_a_cache_equal_the_whole(answer: Answer, cases: Cases) -> None:
             next_step=_("cache is in **attention; memory_cache goes to the cross-attention."),
         )
         start = stop
+    expect(
+        memory_cache.attribute("length") == S,
+        seen=_("After three pieces memory_cache does not hold the S positions of the memory."),
+        cause=_("The memory's keys and values are computed again each time, or added again."),
+        next_step=_("Give memory_cache to the cross-attention as its cache."),
+    )
 
 
 @decoder_layer.check(points=0.5, hidden=True)
@@ -1135,8 +1140,7 @@ STACK_STEP = _(
 @decoder.check(points=0.5)
 def has_n_layers_and_a_last_norm(answer: Answer, cases: Cases) -> None:
     """N layers with weights of their own; a last norm with pre-norm, none with post-norm."""
-    D, H, F = 8, 2, 10
-    N = cases.integer(2, 4)
+    D, H, F, N = 8, 2, 10, 3
     for norm_first in (True, False):
         for cross in (True, False):
             found = answer(D, H, F, N, norm_first=norm_first, cross=cross)
