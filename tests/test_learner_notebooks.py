@@ -104,7 +104,7 @@ def nbval(notebook: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider",
          "-p", "tests.notebooks.text_only", "--nbval",
-         "--nbval-sanitize-with", "tests/notebooks/sanitize.cfg", str(notebook)],
+         "--nbval-sanitize-with", "tests/nbval.cfg", str(notebook)],
         cwd=ROOT, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
 
