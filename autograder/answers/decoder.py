@@ -1,7 +1,5 @@
 """The answer bank of chapter ``decoder``."""
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 
@@ -1639,4 +1637,1317 @@ right_edit(
         + FIXED_SECOND: "x = self.norm2(self.cross_attn(x, memory, memory, memory_mask)[0] + x)",
     },
     style="one expression for each sub-layer",
+)
+
+# --- shift_right ----------------------------------------------------------------------------------
+
+
+@wrong(
+    "shift_right",
+    why=_("Nothing is shifted: the decoder would read the very token that it has to write."),
+    see="dec-shifted",
+)
+def not_shifted(targets, start_id):
+    return targets
+
+
+@wrong(
+    "shift_right",
+    why=_("Shifted to the left: the decoder would read the token after the one it has to write."),
+    see="dec-shifted",
+)
+def shifted_left(targets, start_id):
+    return torch.cat([targets[:, 1:], torch.full_like(targets[:, :1], start_id)], dim=1)
+
+
+@wrong(
+    "shift_right",
+    why=_(
+        "The start sign is put in front and nothing leaves at the back: the result is one token "
+        "too long."
+    ),
+    see="dec-shifted",
+)
+def one_token_too_long(targets, start_id):
+    return torch.cat([torch.full_like(targets[:, :1], start_id), targets], dim=1)
+
+
+@wrong(
+    "shift_right",
+    why=_("The first target is overwritten by the start sign, and the others stay where they are."),
+    see="dec-shifted",
+)
+def first_token_overwritten(targets, start_id):
+    result = targets.clone()
+    result[:, 0] = start_id
+    return result
+
+
+@wrong(
+    "shift_right",
+    why=_("The last target came round to the front: roll turns, the start sign is missing."),
+    see="dec-shifted",
+)
+def rolled_without_the_start(targets, start_id):
+    return targets.roll(1, dims=1)
+
+
+@wrong(
+    "shift_right",
+    why=_("The shift goes along the batch: sequences changed places."),
+    see="dec-shifted",
+    rung=2,
+)
+def shifted_along_the_batch(targets, start_id):
+    return torch.cat([torch.full_like(targets[:1], start_id), targets[:-1]], dim=0)
+
+
+@wrong(
+    "shift_right",
+    why=_("Shifted by two positions: one target is never read."),
+    see="dec-shifted",
+    rung=2,
+)
+def shifted_by_two(targets, start_id):
+    T = targets.size(1)
+    result = torch.full_like(targets, start_id)
+    result[:, 2:] = targets[:, : max(0, T - 2)]
+    return result
+
+
+@wrong(
+    "shift_right",
+    why=_("The start sign is always 1, whatever was given."),
+    see="dec-shifted",
+)
+def start_is_always_one(targets, start_id):
+    return torch.cat([torch.ones_like(targets[:, :1]), targets[:, :-1]], dim=1)
+
+
+@wrong(
+    "shift_right",
+    why=_("The result is right, but it was written into the targets, which the loss needs."),
+    see="dec-shifted",
+    rung=3,
+)
+def targets_overwritten(targets, start_id):
+    targets[:, 1:] = targets[:, :-1].clone()
+    targets[:, 0] = start_id
+    return targets
+
+
+@wrong(
+    "shift_right",
+    why=_(
+        "Each step copies from what the step before has just written: the start sign runs through "
+        "the whole sequence."
+    ),
+    see="dec-shifted",
+    rung=3,
+)
+def start_sign_everywhere(targets, start_id):
+    result = targets.clone()
+    result[:, 0] = start_id
+    for t in range(1, targets.size(1)):
+        result[:, t] = result[:, t - 1]
+    return result
+
+
+@right("shift_right", style="roll, then the start")
+def rolled_with_start(targets, start_id):
+    result = targets.roll(1, dims=1)
+    result[:, 0] = start_id
+    return result
+
+
+@right("shift_right", style="an empty tensor, filled")
+def filled(targets, start_id):
+    result = torch.empty_like(targets)
+    result[:, 0] = start_id
+    result[:, 1:] = targets[:, :-1]
+    return result
+
+
+@right("shift_right", style="pad in front")
+def padded_in_front(targets, start_id):
+    return nn.functional.pad(targets, (1, 0), value=start_id)[:, :-1]
+
+
+# --- teacher_forcing_loss -------------------------------------------------------------------------
+
+
+@wrong(
+    "teacher_forcing_loss",
+    why=_("The model reads the targets as they are: it has to repeat what it was given."),
+    see="dec-shifted",
+)
+def reads_what_it_writes(model, source, targets, start_id, padding_id=0):
+    return cross_entropy(model(source, targets), targets, ignore_id=padding_id)
+
+
+@wrong(
+    "teacher_forcing_loss",
+    why=_(
+        "The logits are compared with what the model read, not with what comes next: it learns to "
+        "copy."
+    ),
+    see="dec-shifted",
+)
+def compared_with_its_input(model, source, targets, start_id, padding_id=0):
+    inputs = shift_right(targets, start_id)
+    return cross_entropy(model(source, inputs), inputs, ignore_id=padding_id)
+
+
+@wrong(
+    "teacher_forcing_loss",
+    why=_(
+        "Shifted twice: once for the model, and once more between logits and targets. Each logit "
+        "is asked for the token after the next."
+    ),
+    see="dec-shifted",
+    rung=1,
+)
+def shifted_twice(model, source, targets, start_id, padding_id=0):
+    logits = model(source, shift_right(targets, start_id))
+    return cross_entropy(logits[:, :-1], targets[:, 1:], ignore_id=padding_id)
+
+
+@wrong(
+    "teacher_forcing_loss",
+    why=_(
+        "Without a start sign: the targets without the last are read, and the first is never "
+        "asked for."
+    ),
+    see="dec-shifted",
+)
+def first_target_never_asked(model, source, targets, start_id, padding_id=0):
+    logits = model(source, targets[:, :-1])
+    return cross_entropy(logits, targets[:, 1:], ignore_id=padding_id)
+
+
+@wrong(
+    "teacher_forcing_loss",
+    why=_("Padding counts like any other target: the model is trained to write it."),
+    see="dec-shifted",
+    rung=2,
+)
+def padding_counts(model, source, targets, start_id, padding_id=0):
+    return cross_entropy(model(source, shift_right(targets, start_id)), targets)
+
+
+@wrong(
+    "teacher_forcing_loss",
+    why=_(
+        "The losses at padding are set to 0 and still counted in the mean: it sinks with every "
+        "token of padding."
+    ),
+    see="dec-shifted",
+    rung=2,
+)
+def divided_by_padding_too(model, source, targets, start_id, padding_id=0):
+    logits = model(source, shift_right(targets, start_id))
+    losses = nn.functional.cross_entropy(logits.transpose(1, 2), targets, reduction="none")
+    return losses.masked_fill(targets == padding_id, 0.0).mean()
+
+
+@wrong(
+    "teacher_forcing_loss",
+    why=_("The sum of the losses, not their mean: it grows with the batch."),
+    see="dec-shifted",
+    rung=2,
+)
+def sum_of_the_losses(model, source, targets, start_id, padding_id=0):
+    logits = model(source, shift_right(targets, start_id))
+    return nn.functional.cross_entropy(
+        logits.flatten(0, 1), targets.flatten(), ignore_index=padding_id, reduction="sum"
+    )
+
+
+@wrong(
+    "teacher_forcing_loss",
+    why=_(
+        "First the mean of each sequence, then the mean of those: tokens of short sequences weigh "
+        "more. The exercise asks for the mean over all targets that count."
+    ),
+    see="dec-shifted",
+    rung=2,
+)
+def mean_of_sequence_means(model, source, targets, start_id, padding_id=0):
+    logits = model(source, shift_right(targets, start_id))
+    each = [
+        cross_entropy(row, target, ignore_id=padding_id)
+        for row, target in zip(logits, targets, strict=True)
+    ]
+    return torch.stack(each).mean()
+
+
+@wrong(
+    "teacher_forcing_loss",
+    why=_("A softmax stands before the cross-entropy, which takes logits: it is applied twice."),
+    see="dec-shifted",
+)
+def softmax_twice(model, source, targets, start_id, padding_id=0):
+    logits = model(source, shift_right(targets, start_id))
+    return cross_entropy(torch.softmax(logits, dim=-1), targets, ignore_id=padding_id)
+
+
+@wrong(
+    "teacher_forcing_loss",
+    why=_("The padding's id is taken to be 0, whatever was given."),
+    see="dec-shifted",
+)
+def ignores_zero_always(model, source, targets, start_id, padding_id=0):
+    return cross_entropy(model(source, shift_right(targets, start_id)), targets, ignore_id=0)
+
+
+@wrong(
+    "teacher_forcing_loss",
+    why=_("The source is shifted as well: only what the decoder reads is."),
+    see="dec-shifted",
+)
+def source_shifted_too(model, source, targets, start_id, padding_id=0):
+    logits = model(shift_right(source, start_id), shift_right(targets, start_id))
+    return cross_entropy(logits, targets, ignore_id=padding_id)
+
+
+@wrong(
+    "teacher_forcing_loss",
+    why=_(
+        "A loop, one call for each target. The loss is right, but the T calls do one after the "
+        "other what one call does for all positions at once."
+    ),
+    see="dec-shifted",
+    rung=3,
+)
+def one_call_for_each_token(model, source, targets, start_id, padding_id=0):
+    inputs = shift_right(targets, start_id)
+    rows = [model(source, inputs[:, : t + 1])[:, -1] for t in range(targets.size(1))]
+    return cross_entropy(torch.stack(rows, dim=1), targets, ignore_id=padding_id)
+
+
+@wrong(
+    "teacher_forcing_loss",
+    why=_("The probabilities are used without their logarithm: this is no cross-entropy."),
+    see="dec-shifted",
+)
+def no_logarithm(model, source, targets, start_id, padding_id=0):
+    p = torch.softmax(model(source, shift_right(targets, start_id)), dim=-1)
+    chosen = p.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
+    real = targets != padding_id
+    return (1 - chosen)[real].mean()
+
+
+@wrong(
+    "teacher_forcing_loss",
+    why=_("The softmax is computed as it is written, with exp of the logits: large ones overflow."),
+    see="dec-shifted",
+    rung=3,
+)
+def softmax_that_overflows(model, source, targets, start_id, padding_id=0):
+    powers = torch.exp(model(source, shift_right(targets, start_id)))
+    p = powers / powers.sum(dim=-1, keepdim=True)
+    losses = -torch.log(p.gather(-1, targets.unsqueeze(-1)).squeeze(-1))
+    return losses[targets != padding_id].mean()
+
+
+@right("teacher_forcing_loss", style="torch's cross-entropy")
+def torch_cross_entropy(model, source, targets, start_id, padding_id=0):
+    logits = model(source, shift_right(targets, start_id))
+    return nn.functional.cross_entropy(
+        logits.reshape(-1, logits.size(-1)), targets.reshape(-1), ignore_index=padding_id
+    )
+
+
+@right("teacher_forcing_loss", style="log-softmax and gather")
+def log_softmax_and_gather(model, source, targets, start_id, padding_id=0):
+    log_p = model(source, shift_right(targets, start_id)).log_softmax(dim=-1)
+    losses = -log_p.gather(2, targets[..., None])[..., 0]
+    real = (targets != padding_id).float()
+    return (losses * real).sum() / real.sum()
+
+
+@right("teacher_forcing_loss", style="a start column joined by hand, a boolean index")
+def boolean_index(model, source, targets, start_id, padding_id=0):
+    start = targets.new_full((targets.size(0), 1), start_id)
+    logits = model(source, torch.cat([start, targets], dim=1)[:, :-1])
+    real = targets != padding_id
+    return cross_entropy(logits[real], targets[real])
+
+
+# --- Transformer ----------------------------------------------------------------------------------
+
+EMBED_S = "x = self.positions(self.source_embedding(source))  # (B, S, D)"
+ENCODE = "return self.encoder(x, self.source_mask(source))"
+EMBED_T = "x = self.positions(self.target_embedding(target), offset)  # (B, T, D)"
+DECODE = "x = self.decoder(x, memory, mask, memory_mask, cache=cache)"
+OUT = "return self.output(x)  # (B, T, V_target)"
+WHOLE = "return self.decode(target, self.encode(source), self.source_mask(source))"
+
+wrong_edit(
+    "Transformer",
+    "source_without_positions",
+    {EMBED_S: "x = self.source_embedding(source)"},
+    why=_("The source has no positions: to the encoder it is a bag of words."),
+    see="dec-whole",
+)
+wrong_edit(
+    "Transformer",
+    "target_without_positions",
+    {EMBED_T: "x = self.target_embedding(target)"},
+    why=_("The target has no positions."),
+    see="dec-whole",
+)
+wrong_edit(
+    "Transformer",
+    "source_read_by_the_target_embedding",
+    {EMBED_S: EMBED_S.replace("source_embedding", "target_embedding")},
+    why=_(
+        "The source's ids are looked up in the target's embedding. Each vocabulary has its own "
+        "matrix."
+    ),
+    see="dec-whole",
+)
+wrong_edit(
+    "Transformer",
+    "target_read_by_the_source_embedding",
+    {EMBED_T: "x = self.positions(self.source_embedding(target % 13), offset)"},
+    why=_(
+        "The target's ids are looked up in the source's embedding. Each vocabulary has its own "
+        "matrix."
+    ),
+    see="dec-whole",
+)
+wrong_edit(
+    "Transformer",
+    "encoder_sees_padding",
+    {ENCODE: "return self.encoder(x)"},
+    why=_("The source's mask does not reach the encoder: real tokens attend to padding."),
+    see="dec-whole",
+    rung=2,
+)
+wrong_edit(
+    "Transformer",
+    "decoder_sees_source_padding",
+    {WHOLE: "return self.decode(target, self.encode(source))"},
+    why=_(
+        "The source's mask reaches the encoder and not the cross-attention: the decoder looks at "
+        "padding."
+    ),
+    see="dec-whole",
+    rung=2,
+)
+wrong_edit(
+    "Transformer",
+    "encoder_left_out",
+    {ENCODE: "return x"},
+    why=_("The encoder is never called: the memory is the embedded source."),
+    see="dec-whole",
+)
+wrong_edit(
+    "Transformer",
+    "no_causal_mask_in_decode",
+    {DECODE: DECODE.replace("memory, mask, memory_mask", "memory, None, memory_mask")},
+    why=_("The decoder gets no causal mask: it reads the tokens that it has to predict."),
+    see="dec-no-future",
+)
+wrong_edit(
+    "Transformer",
+    "decoder_gets_the_masks_turned_round",
+    {DECODE: DECODE.replace("mask, memory_mask", "memory_mask, mask")},
+    why=_("The decoder gets its two masks in the wrong order."),
+    see="dec-whole",
+    rung=3,
+)
+wrong_edit(
+    "Transformer",
+    "memory_mask_not_handed_on",
+    {DECODE: DECODE.replace("mask, memory_mask", "mask, None")},
+    why=_("decode takes a memory_mask and does not hand it on."),
+    see="dec-whole",
+    rung=2,
+)
+wrong_edit(
+    "Transformer",
+    "positions_start_anew",
+    {EMBED_T: EMBED_T.replace(", offset", "")},
+    why=_("With a cache, each new token gets position 0: the positions have to go on from offset."),
+    see="dec-cached-decoding",
+    rung=3,
+)
+wrong_edit(
+    "Transformer",
+    "cache_not_handed_on",
+    {DECODE: DECODE.replace(", cache=cache", "")},
+    why=_("The cache does not reach the decoder: each new token sees itself alone."),
+    see="dec-cached-decoding",
+    rung=3,
+)
+wrong_edit(
+    "Transformer",
+    "probabilities_for_logits",
+    {OUT: "return torch.softmax(self.output(x), dim=-1)"},
+    why=_(
+        "The softmax is taken already. The loss and the sampling take logits, and would take it "
+        "again."
+    ),
+    see="dec-whole",
+)
+wrong_edit(
+    "Transformer",
+    "output_map_left_out",
+    {OUT: "return x"},
+    why=_(
+        "The decoder's output of width D is returned: the output map to the vocabulary is missing."
+    ),
+    see="dec-whole",
+)
+wrong_edit(
+    "Transformer",
+    "last_position_alone",
+    {OUT: "return self.output(x)[:, -1:]"},
+    why=_("Logits for the last position alone; training needs those of all T positions."),
+    see="dec-whole",
+)
+wrong_edit(
+    "Transformer",
+    "decoder_reads_the_source",
+    {WHOLE: "return self.decode(source, self.encode(source), self.source_mask(source))"},
+    why=_("The decoder is given the source in place of the target."),
+    see="dec-whole",
+)
+wrong_edit(
+    "Transformer",
+    "scaled_once_more",
+    {
+        EMBED_S: "x = self.positions(self.source_embedding(source) * self.output.in_features**0.5)",
+        EMBED_T: "x = self.positions(self.target_embedding(target) * self.output.in_features**0.5, "
+        "offset)",
+    },
+    why=_("The factor √D is applied again: the embedding has it in it already."),
+    see="dec-whole",
+)
+wrong_edit(
+    "Transformer",
+    "memory_pooled_to_one_vector",
+    {
+        WHOLE: "memory = self.encode(source)\n"
+        "        memory = memory.mean(dim=1, keepdim=True).expand_as(memory)\n"
+        "        return self.decode(target, memory, self.source_mask(source))"
+    },
+    why=_(
+        "The memory was pooled to one vector. That is the bottleneck which attention was invented "
+        "to remove: the decoder needs a vector for each source token."
+    ),
+    see="dec-whole",
+)
+
+right_edit(
+    "Transformer",
+    "step_by_step",
+    {
+        WHOLE: "mask = self.source_mask(source)\n"
+        "        memory = self.encode(source)\n"
+        "        return self.decode(target, memory, mask)",
+        EMBED_S: "embedded = self.source_embedding(source)\n"
+        "        x = self.positions(embedded, 0)",
+    },
+    style="one step a line",
+)
+right_edit(
+    "Transformer",
+    "mask_made_by_hand",
+    {ENCODE: "return self.encoder(x, (source != self.padding_id)[:, None, None])"},
+    style="the source's mask written out",
+)
+right_edit(
+    "Transformer",
+    "output_as_a_product",
+    {
+        OUT: "return x @ self.output.weight.T",
+        DECODE: "x = self.decoder(x, memory, mask=mask, memory_mask=memory_mask, cache=cache)",
+    },
+    style="the output map as a matrix product",
+)
+
+# --- greedy_decode --------------------------------------------------------------------------------
+
+PICK = "token = model(ids)[:, -1].argmax(dim=-1)  # (B,)"
+FILL = "token = token.masked_fill(complete, padding_id)"
+GROW = "ids = torch.cat([ids, token.unsqueeze(1)], dim=1)"
+DONE = "complete = complete | (token == end_id)"
+STOP = "        if complete.all():\n            break"
+
+wrong_edit(
+    "greedy_decode",
+    "first_row_of_the_logits",
+    {PICK: PICK.replace("[:, -1]", "[:, 0]")},
+    why=_("The first row of the logits says what comes after the first token, again and again."),
+    see="dec-loop",
+)
+wrong_edit(
+    "greedy_decode",
+    "row_before_the_last",
+    {PICK: PICK.replace("model(ids)[:, -1]", "model(ids)[:, max(0, ids.size(1) - 2)]")},
+    why=_("The row before the last says what comes after the token before the last."),
+    see="dec-loop",
+)
+wrong_edit(
+    "greedy_decode",
+    "least_probable_token",
+    {PICK: PICK.replace("argmax", "argmin")},
+    why=_("The token with the smallest logit is taken."),
+    see="dec-loop",
+)
+wrong_edit(
+    "greedy_decode",
+    "stops_at_the_first_end",
+    {"if complete.all():": "if complete.any():"},
+    why=_("The loop stops when one sequence is complete, while the others are in mid-sentence."),
+    see="dec-loop",
+    rung=2,
+)
+wrong_edit(
+    "greedy_decode",
+    "never_stops_early",
+    {STOP: "        pass"},
+    why=_("The loop runs to max_new, though every sequence is complete: work for padding alone."),
+    see="dec-loop",
+)
+wrong_edit(
+    "greedy_decode",
+    "writes_on_after_the_end",
+    {FILL: "pass"},
+    why=_("A sequence that is complete is written on: what comes after its end sign is noise."),
+    see="dec-loop",
+    rung=2,
+)
+wrong_edit(
+    "greedy_decode",
+    "filled_with_end_signs",
+    {FILL: "token = token.masked_fill(complete, end_id)"},
+    why=_("Complete sequences are filled up with end signs, not with padding."),
+    see="dec-loop",
+    rung=2,
+)
+wrong_edit(
+    "greedy_decode",
+    "padding_is_zero_always",
+    {FILL: "token = token.masked_fill(complete, 0)"},
+    why=_("Complete sequences are filled up with 0, whatever padding_id says."),
+    see="dec-loop",
+)
+
+
+@wrong(
+    "greedy_decode",
+    why=_("The loop ends before the end sign is appended: it belongs to what was written."),
+    see="dec-loop",
+)
+def end_sign_left_out(model, start, end_id, max_new, padding_id=0):
+    ids = start
+    complete = torch.zeros(ids.size(0), dtype=torch.bool)
+    for _step in range(max_new):
+        token = model(ids)[:, -1].argmax(dim=-1)
+        complete = complete | (token == end_id)
+        if complete.all():
+            break
+        ids = torch.cat([ids, token.masked_fill(complete, padding_id).unsqueeze(1)], dim=1)
+    return ids
+
+
+wrong_edit(
+    "greedy_decode",
+    "forgets_who_is_complete",
+    {DONE: "complete = token == end_id"},
+    why=_(
+        "complete says only who ended in this turn. In the next it is forgotten, and the loop ends "
+        "only when all end in the same turn."
+    ),
+    see="dec-loop",
+    rung=3,
+)
+wrong_edit(
+    "greedy_decode",
+    "end_sign_in_the_prompt_counts",
+    {
+        DONE: "complete = (ids == end_id).any(dim=1)",
+        "complete = torch.zeros(ids.size(0), dtype=torch.bool, device=ids.device)  # (B,)": "complete = (ids == end_id).any(dim=1)",
+    },
+    why=_("The prompt is searched for the end sign too. Only what is written can end a sequence."),
+    see="dec-loop",
+    rung=3,
+)
+wrong_edit(
+    "greedy_decode",
+    "limit_counts_the_start",
+    {"for _ in range(max_new):": "for _ in range(max_new - start.size(1)):"},
+    why=_("max_new counts new tokens; here the start was counted as well."),
+    see="dec-loop",
+)
+wrong_edit(
+    "greedy_decode",
+    "one_turn_too_many",
+    {"for _ in range(max_new):": "for _ in range(max_new + 1):"},
+    why=_("The loop takes one turn more than max_new."),
+    see="dec-loop",
+)
+wrong_edit(
+    "greedy_decode",
+    "reads_the_last_token_alone",
+    {PICK: PICK.replace("model(ids)", "model(ids[:, -1:])")},
+    why=_(
+        "The model is given the last token alone. Without a cache it has to read everything so far."
+    ),
+    see="dec-loop",
+)
+wrong_edit(
+    "greedy_decode",
+    "start_not_returned",
+    {"return ids": "return ids[:, start.size(1) :]"},
+    why=_("Only what is new is returned; the start belongs to the result."),
+    see="dec-loop",
+)
+wrong_edit(
+    "greedy_decode",
+    "draws_a_token",
+    {PICK: "token = torch.multinomial(torch.softmax(model(ids)[:, -1] / 3, dim=-1), 1)[:, 0]"},
+    why=_("The token is drawn by chance. Greedy decoding takes the most probable one."),
+    see="dec-loop",
+)
+wrong_edit(
+    "greedy_decode",
+    "one_token_for_the_whole_batch",
+    {PICK: "token = model(ids)[:, -1].mean(dim=0).argmax().expand(ids.size(0))"},
+    why=_("The logits are averaged over the batch: every sequence gets the same token."),
+    see="dec-loop",
+    rung=2,
+)
+
+
+@right("greedy_decode", style="while, and lists for the columns")
+def while_loop(model, start, end_id, max_new, padding_id=0):
+    columns = [start]
+    finished = torch.zeros(len(start), dtype=torch.bool)
+    while len(columns) <= max_new and not finished.all():
+        logits = model(torch.cat(columns, dim=1))
+        best = logits[:, -1, :].max(dim=-1).indices
+        best = torch.where(finished, torch.full_like(best, padding_id), best)
+        columns.append(best[:, None])
+        finished |= best.eq(end_id) & ~finished
+    return torch.cat(columns, dim=1)
+
+
+@right("greedy_decode", style="a full table, cut at the end")
+def table_cut_at_the_end(model, start, end_id, max_new, padding_id=0):
+    B, T = start.shape
+    ids = torch.full((B, T + max_new), padding_id, dtype=start.dtype)
+    ids[:, :T] = start
+    going = torch.ones(B, dtype=torch.bool)
+    t = T
+    with torch.no_grad():
+        while t < T + max_new and going.any():
+            best = model(ids[:, :t])[:, t - 1].argmax(-1)
+            ids[going, t] = best[going]
+            going = going & (best != end_id)
+            t += 1
+    return ids[:, :t]
+
+
+@right("greedy_decode", style="softmax first")
+def softmax_first(model, start, end_id, max_new, padding_id=0):
+    ids = start.clone()
+    ended = [False] * ids.size(0)
+    for _step in range(max_new):
+        p = model(ids).softmax(dim=-1)[:, -1]
+        row = []
+        for b in range(ids.size(0)):
+            token = padding_id if ended[b] else int(p[b].argmax())
+            ended[b] = ended[b] or token == end_id
+            row.append([token])
+        ids = torch.cat((ids, torch.tensor(row)), dim=-1)
+        if all(ended):
+            return ids
+    return ids
+
+
+# --- next_probabilities ---------------------------------------------------------------------------
+
+SORT = "ordered, order = torch.sort(logits / temperature, dim=-1, descending=True)"
+CUT_K = 'ordered = ordered.masked_fill(rank >= top_k, float("-inf"))'
+BEFORE = "before = p.cumsum(dim=-1) - p  # what the more probable tokens have reached already"
+CUT_P = "p = p.masked_fill(before >= top_p, 0.0)"
+RENORM = "p = p / p.sum(dim=-1, keepdim=True)"
+BACK = "return torch.zeros_like(p).scatter(-1, order, p)  # back in the order of the vocabulary"
+COLD = "return torch.zeros_like(logits).scatter(-1, logits.argmax(dim=-1, keepdim=True), 1.0)"
+
+wrong_edit(
+    "next_probabilities",
+    "multiplied_by_the_temperature",
+    {SORT: SORT.replace("/ temperature", "* temperature")},
+    why=_("The logits are multiplied by the temperature: it sharpens where it should flatten."),
+    see="dec-sampling",
+)
+wrong_edit(
+    "next_probabilities",
+    "temperature_not_read",
+    {SORT: SORT.replace(" / temperature", "")},
+    why=_("The temperature has no influence."),
+    see="dec-sampling",
+)
+wrong_edit(
+    "next_probabilities",
+    "temperature_after_the_softmax",
+    {
+        SORT: SORT.replace("logits / temperature", "logits"),
+        "p = torch.softmax(ordered, dim=-1)": "p = torch.softmax(ordered, dim=-1) / temperature\n    p = p / p.sum(dim=-1, keepdim=True)",
+    },
+    why=_(
+        "The probabilities are divided by the temperature, and when they are normalised again it "
+        "cancels. It has to divide the logits."
+    ),
+    see="dec-sampling",
+    form_of="temperature_not_read",
+)
+wrong_edit(
+    "next_probabilities",
+    "temperature_zero_divides",
+    {"if temperature == 0.0:": "if False:"},
+    why=_("Temperature 0 is divided by: 0/0 is NaN. It stands for the most probable token alone."),
+    see="dec-sampling",
+)
+wrong_edit(
+    "next_probabilities",
+    "one_token_too_many",
+    {CUT_K: CUT_K.replace(">= top_k", "> top_k")},
+    why=_("Ranks count from 0: the token of rank k is the one after the k most probable."),
+    see="dec-sampling",
+)
+wrong_edit(
+    "next_probabilities",
+    "least_probable_kept",
+    {CUT_K: CUT_K.replace("rank >= top_k", "rank < V - top_k")},
+    why=_("The k least probable tokens stay."),
+    see="dec-sampling",
+)
+wrong_edit(
+    "next_probabilities",
+    "removed_logits_are_zero",
+    {CUT_K: CUT_K.replace('float("-inf")', "0.0")},
+    why=_(
+        "Tokens are removed by a logit of 0, and e to the 0 is 1: they keep a share. A removed "
+        "logit is -inf."
+    ),
+    see="dec-sampling",
+)
+wrong_edit(
+    "next_probabilities",
+    "top_k_not_renormalised",
+    {
+        CUT_K: "pass",
+        "    if top_p is not None:\n": "    if top_k is not None:\n"
+        "        p = p.masked_fill(rank >= top_k, 0.0)\n    if top_p is not None:\n",
+    },
+    why=_(
+        "After top-k the shares that stay do not sum to 1: they have to be divided by their sum."
+    ),
+    see="dec-sampling",
+    rung=2,
+)
+wrong_edit(
+    "next_probabilities",
+    "top_p_not_renormalised",
+    {RENORM: "pass"},
+    why=_(
+        "After top-p the shares that stay do not sum to 1: they have to be divided by their sum."
+    ),
+    see="dec-sampling",
+    rung=2,
+)
+wrong_edit(
+    "next_probabilities",
+    "token_that_reaches_p_dropped",
+    {
+        BEFORE: "before = p.cumsum(dim=-1)",
+        CUT_P: "p = p.masked_fill((before > top_p) & (rank0 > 0), 0.0)".replace(
+            "rank0", "torch.arange(V)"
+        ),
+    },
+    why=_(
+        "The token that brings the sum to p is dropped: what stays is less than p. It belongs to "
+        "the smallest set that reaches it."
+    ),
+    see="dec-sampling",
+    rung=2,
+)
+wrong_edit(
+    "next_probabilities",
+    "everything_dropped",
+    {BEFORE: "before = p.cumsum(dim=-1)", CUT_P: CUT_P.replace(">= top_p", "> top_p")},
+    why=_(
+        "Where the first token alone has more than p, nothing stays, and 0 is divided by 0. One "
+        "token always stays."
+    ),
+    see="dec-sampling",
+    rung=2,
+)
+wrong_edit(
+    "next_probabilities",
+    "a_token_after_p_kept",
+    {BEFORE: "before = (p.cumsum(dim=-1) - p).roll(1, dims=-1)\n        before[..., 0] = 0.0"},
+    why=_("One token more than is needed stays: the sum had reached p before it."),
+    see="dec-sampling",
+    rung=2,
+)
+wrong_edit(
+    "next_probabilities",
+    "p_as_a_threshold",
+    {CUT_P: "p = p.masked_fill(p < 1.0 - top_p, 0.0)"},
+    why=_(
+        "Each probability is compared with a threshold. top_p is about what the most probable "
+        "tokens reach together."
+    ),
+    see="dec-sampling",
+)
+wrong_edit(
+    "next_probabilities",
+    "not_sorted_back",
+    {BACK: "return p"},
+    why=_(
+        "The probabilities stand in the order of their size and not in that of the vocabulary: "
+        "they belong to other tokens."
+    ),
+    see="dec-sampling",
+    rung=3,
+)
+wrong_edit(
+    "next_probabilities",
+    "sorted_back_by_gather",
+    {BACK: "return p.gather(-1, order)"},
+    why=_(
+        "gather takes from the places that order names; the way back writes to them, with scatter."
+    ),
+    see="dec-sampling",
+    rung=3,
+)
+wrong_edit(
+    "next_probabilities",
+    "top_p_of_all_tokens",
+    {
+        "p = torch.softmax(ordered, dim=-1)": "p = torch.softmax(ordered, dim=-1)\n"
+        "    whole = torch.softmax(torch.sort(logits / temperature, descending=True).values, dim=-1)",
+        BEFORE: "before = whole.cumsum(dim=-1) - whole",
+    },
+    why=_(
+        "top-p looks at the probabilities before top-k. It comes after, and counts the shares of "
+        "what top-k left."
+    ),
+    see="dec-sampling",
+    rung=3,
+)
+wrong_edit(
+    "next_probabilities",
+    "top_p_before_the_temperature",
+    {
+        BEFORE: "cool = torch.softmax(ordered * temperature, dim=-1)\n"
+        "        before = cool.cumsum(dim=-1) - cool"
+    },
+    why=_("top-p looks at the probabilities before the temperature."),
+    see="dec-sampling",
+    rung=3,
+)
+wrong_edit(
+    "next_probabilities",
+    "integers_at_temperature_zero",
+    {COLD: "return nn.functional.one_hot(logits.argmax(dim=-1), V).long()"},
+    why=_("At temperature 0 the result is of integers: probabilities are floating numbers."),
+    see="dec-sampling",
+)
+wrong_edit(
+    "next_probabilities",
+    "over_the_first_axis",
+    {"p = torch.softmax(ordered, dim=-1)": "p = torch.softmax(ordered, dim=0)"},
+    why=_("The softmax runs over the batch: it has to run over the vocabulary."),
+    see="dec-sampling",
+)
+wrong_edit(
+    "next_probabilities",
+    "logits_returned",
+    {"p = torch.softmax(ordered, dim=-1)": "p = ordered"},
+    why=_("There is no softmax: these are logits and not probabilities."),
+    see="dec-sampling",
+)
+
+
+@right("next_probabilities", style="thresholds in place of ranks")
+def thresholds(logits, temperature=1.0, top_k=None, top_p=None):
+    if temperature == 0:
+        return nn.functional.one_hot(logits.argmax(-1), logits.size(-1)).to(logits.dtype)
+    logits = logits / temperature
+    if top_k is not None:
+        k = min(top_k, logits.size(-1))
+        smallest = logits.topk(k, dim=-1).values[..., -1:]
+        logits = logits.masked_fill(logits < smallest, float("-inf"))
+    p = torch.softmax(logits, dim=-1)
+    if top_p is not None:
+        ordered = p.sort(dim=-1, descending=True).values
+        needed = (ordered.cumsum(-1) - ordered < top_p).sum(-1, keepdim=True)
+        smallest = ordered.gather(-1, needed - 1)
+        p = torch.where(p >= smallest, p, 0.0)
+        p = p / p.sum(-1, keepdim=True)
+    return p
+
+
+@right("next_probabilities", style="remove in the logits, one softmax at the end")
+def one_softmax_at_the_end(logits, temperature=1.0, top_k=None, top_p=None):
+    if temperature == 0:
+        result = torch.full_like(logits, 0.0)
+        result.scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
+        return result
+    scores = logits / temperature
+    if top_k is not None and top_k < scores.size(-1):
+        kept = torch.full_like(scores, float("-inf"))
+        values, places = scores.topk(top_k, dim=-1)
+        scores = kept.scatter(-1, places, values)
+    if top_p is not None:
+        ordered, places = scores.sort(dim=-1, descending=True)
+        p = ordered.softmax(dim=-1)
+        remove = p.cumsum(-1) >= top_p
+        remove = torch.cat([torch.zeros_like(remove[..., :1]), remove[..., :-1]], dim=-1)
+        ordered = ordered.masked_fill(remove, float("-inf"))
+        scores = torch.empty_like(scores).scatter(-1, places, ordered)
+    return scores.softmax(dim=-1)
+
+
+@right("next_probabilities", style="rows one by one, in float64")
+def rows_one_by_one(logits, temperature=1.0, top_k=None, top_p=None):
+    rows = logits.reshape(-1, logits.size(-1)).double()
+    result = torch.zeros_like(rows)
+    for i in range(rows.size(0)):
+        row = rows[i]
+        order = sorted(range(len(row)), key=lambda s, row=row: -float(row[s]))
+        if temperature == 0:
+            result[i, order[0]] = 1
+            continue
+        order = order if top_k is None else order[:top_k]
+        p = torch.softmax(row[order] / temperature, dim=0)
+        if top_p is not None:
+            n = 1
+            while n < len(order) and float(p[:n].sum()) < top_p:
+                n += 1
+            order, p = order[:n], p[:n]
+        result[i, order] = p / p.sum()
+    return result.reshape(logits.shape).to(logits.dtype)
+
+
+# --- sample_next ----------------------------------------------------------------------------------
+
+
+@wrong(
+    "sample_next",
+    why=_("The most probable token is taken each time: nothing is drawn."),
+    see="dec-sampling",
+)
+def always_the_most_probable(logits, temperature=1.0, top_k=None, top_p=None):
+    return next_probabilities(logits, temperature, top_k, top_p).argmax(dim=-1)
+
+
+@wrong(
+    "sample_next",
+    why=_("The axis of the draw is left: the result has shape (B, 1)."),
+    see="dec-sampling",
+)
+def an_axis_left_over(logits, temperature=1.0, top_k=None, top_p=None):
+    return torch.multinomial(next_probabilities(logits, temperature, top_k, top_p), 1)
+
+
+@wrong(
+    "sample_next",
+    why=_("All tokens that may come are drawn equally often: their probabilities are not used."),
+    see="dec-sampling",
+)
+def all_kept_tokens_alike(logits, temperature=1.0, top_k=None, top_p=None):
+    p = next_probabilities(logits, temperature, top_k, top_p)
+    return torch.multinomial((p > 1e-12).float(), 1).squeeze(1)
+
+
+@wrong(
+    "sample_next",
+    why=_("Every sequence gets the token that was drawn for the first one."),
+    see="dec-sampling",
+)
+def one_draw_for_all(logits, temperature=1.0, top_k=None, top_p=None):
+    p = next_probabilities(logits, temperature, top_k, top_p)
+    first = torch.multinomial(p[:1], 1).squeeze(1)
+    return torch.where(
+        p.gather(1, first.expand(len(p), 1)).squeeze(1) > 0.999999,
+        first,
+        torch.where(p.amax(1) > 0.999999, p.argmax(1), first),
+    )
+
+
+@wrong(
+    "sample_next",
+    why=_("The seed is fixed inside: every call draws the same."),
+    see="dec-sampling",
+)
+def the_same_seed_each_time(logits, temperature=1.0, top_k=None, top_p=None):
+    torch.manual_seed(0)
+    return torch.multinomial(next_probabilities(logits, temperature, top_k, top_p), 1).squeeze(1)
+
+
+@wrong(
+    "sample_next",
+    why=_("The temperature is not handed on."),
+    see="dec-sampling",
+)
+def without_temperature(logits, temperature=1.0, top_k=None, top_p=None):
+    p = next_probabilities(logits, top_k=top_k, top_p=top_p)
+    return torch.multinomial(p, 1).squeeze(1)
+
+
+@wrong(
+    "sample_next",
+    why=_("top_k is not handed on."),
+    see="dec-sampling",
+)
+def without_top_k(logits, temperature=1.0, top_k=None, top_p=None):
+    p = next_probabilities(logits, temperature, top_p=top_p)
+    return torch.multinomial(p, 1).squeeze(1)
+
+
+@wrong(
+    "sample_next",
+    why=_("top_p is not handed on."),
+    see="dec-sampling",
+)
+def without_top_p(logits, temperature=1.0, top_k=None, top_p=None):
+    p = next_probabilities(logits, temperature, top_k)
+    return torch.multinomial(p, 1).squeeze(1)
+
+
+@wrong(
+    "sample_next",
+    why=_(
+        "The draw is from the absolute values of the logits. Logits are no probabilities: take "
+        "those of next_probabilities."
+    ),
+    see="dec-sampling",
+)
+def drawn_from_the_logits(logits, temperature=1.0, top_k=None, top_p=None):
+    return torch.multinomial(logits.abs() + 1e-9, 1).squeeze(1)
+
+
+@wrong(
+    "sample_next",
+    why=_(
+        "The uniform number is compared with each probability by itself. It has to be compared "
+        "with their running sum."
+    ),
+    see="dec-sampling",
+    rung=2,
+)
+def no_running_sum(logits, temperature=1.0, top_k=None, top_p=None):
+    p = next_probabilities(logits, temperature, top_k, top_p)
+    u = torch.rand(len(p), 1)
+    return (p > u).float().argmax(dim=1)
+
+
+@right("sample_next", style="Categorical")
+def with_categorical(logits, temperature=1.0, top_k=None, top_p=None):
+    p = next_probabilities(logits, temperature, top_k, top_p)
+    return torch.distributions.Categorical(probs=p).sample()
+
+
+@right("sample_next", style="a uniform number in the running sum")
+def inverse_of_the_running_sum(logits, temperature=1.0, top_k=None, top_p=None):
+    p = next_probabilities(logits, temperature, top_k, top_p).double()
+    u = torch.rand(p.size(0), 1, dtype=torch.float64) * p.sum(dim=1, keepdim=True)
+    return (p.cumsum(dim=1) <= u).sum(dim=1).clamp(max=p.size(1) - 1)
+
+
+@right("sample_next", style="Gumbel noise")
+def with_gumbel_noise(logits, temperature=1.0, top_k=None, top_p=None):
+    log_p = torch.log(next_probabilities(logits, temperature, top_k, top_p))
+    gumbel = -torch.log(torch.empty_like(log_p).exponential_())
+    return (log_p + gumbel).argmax(dim=-1)
+
+
+# --- LanguageModel --------------------------------------------------------------------------------
+
+LM_EMBED = "x = self.positions(self.embedding(ids), offset)  # (B, T, D)"
+LM_OUT = "return self.output(self.decoder(x, mask=mask, cache=cache))  # (B, T, V)"
+LM_MASK = "mask = causal_mask(T, offset + T, device=ids.device)"
+LM_PADDED = "if cache is None and self.padding_id is not None:"
+
+wrong_edit(
+    "LanguageModel",
+    "no_mask_at_all",
+    {LM_OUT: LM_OUT.replace("mask=mask, ", "")},
+    why=_("There is no causal mask: the model reads the token that it has to predict."),
+    see="dec-no-future",
+)
+wrong_edit(
+    "LanguageModel",
+    "with_cross_attention",
+    {
+        "cross=False": "cross=True",
+        LM_OUT: "return self.output(self.decoder(x, x, mask=mask, cache=cache))",
+    },
+    why=_("The layers still have a cross-attention, which looks at its own sequence, unmasked."),
+    see="dec-only",
+)
+wrong_edit(
+    "LanguageModel",
+    "no_positions",
+    {LM_EMBED: "x = self.embedding(ids)"},
+    why=_("The positions are not added."),
+    see="dec-only",
+)
+wrong_edit(
+    "LanguageModel",
+    "each_piece_at_position_zero",
+    {LM_EMBED: LM_EMBED.replace(", offset", "")},
+    why=_("With a cache, each piece gets the positions from 0 on: they have to go on from offset."),
+    see="dec-cached-decoding",
+    rung=2,
+)
+wrong_edit(
+    "LanguageModel",
+    "mask_without_the_cached_keys",
+    {LM_MASK: "mask = causal_mask(T, device=ids.device)"},
+    why=_(
+        "With a cache, the mask is (T, T) and there are offset + T keys: it has no columns for "
+        "what is in the cache."
+    ),
+    see="dec-pieces",
+    rung=2,
+)
+wrong_edit(
+    "LanguageModel",
+    "the_cache_is_dropped",
+    {LM_OUT: LM_OUT.replace(", cache=cache", "")},
+    why=_("The cache does not reach the decoder: each piece sees itself alone."),
+    see="dec-cached-decoding",
+    rung=2,
+)
+wrong_edit(
+    "LanguageModel",
+    "embedding_not_scaled",
+    {"self.embedding = TokenEmbedding(V, D, scale=True)": "self.embedding = TokenEmbedding(V, D)"},
+    why=_("The embedding lacks its factor √D; the docstring asks for it."),
+    see="dec-only",
+)
+wrong_edit(
+    "LanguageModel",
+    "output_with_a_bias",
+    {"self.output = nn.Linear(D, V, bias=False)": "self.output = nn.Linear(D, V)"},
+    why=_("The output map has a bias; the docstring asks for none."),
+    see="dec-only",
+)
+wrong_edit(
+    "LanguageModel",
+    "gives_probabilities",
+    {LM_OUT: "return torch.softmax(self.output(self.decoder(x, mask=mask, cache=cache)), dim=-1)"},
+    why=_("The softmax is taken already; logits are asked for."),
+    see="dec-only",
+)
+wrong_edit(
+    "LanguageModel",
+    "padding_is_read",
+    {LM_PADDED: "if False:"},
+    why=_("padding_id is not used: tokens attend to padding."),
+    see="dec-padding",
+    rung=3,
+)
+wrong_edit(
+    "LanguageModel",
+    "zero_is_padding_always",
+    {LM_PADDED: "if cache is None:", "decoder_mask(ids, self.padding_id)": "decoder_mask(ids, 0)"},
+    why=_("Id 0 is taken for padding, also where the model has none or another."),
+    see="dec-padding",
+    rung=3,
+)
+wrong_edit(
+    "LanguageModel",
+    "padding_zero_taken_for_none",
+    {LM_PADDED: "if cache is None and self.padding_id:"},
+    why=_("padding_id 0 is false in Python, like None: ask `is not None`."),
+    see="dec-padding",
+    rung=3,
+)
+wrong_edit(
+    "LanguageModel",
+    "norm_placement_dropped",
+    {"norm_first=norm_first, activation": "activation"},
+    why=_("norm_first does not reach the decoder."),
+    see="dec-only",
+)
+wrong_edit(
+    "LanguageModel",
+    "activation_dropped",
+    {"activation=activation, cross": "cross"},
+    why=_("activation does not reach the decoder."),
+    see="dec-only",
+)
+wrong_edit(
+    "LanguageModel",
+    "embedding_never_dropped",
+    {
+        "self.positions = SinusoidalPositions(D, max_length, dropout)": "self.positions = SinusoidalPositions(D, max_length)"
+    },
+    why=_("dropout does not reach the embedded tokens."),
+    see="dec-only",
+)
+wrong_edit(
+    "LanguageModel",
+    "length_fixed_at_512",
+    {
+        "self.positions = SinusoidalPositions(D, max_length, dropout)": "self.positions = "
+        "SinusoidalPositions(D, 512, dropout)"
+    },
+    why=_("max_length is not handed on: longer sequences find no position."),
+    see="dec-only",
+)
+wrong_edit(
+    "LanguageModel",
+    "one_layer_only",
+    {"D, H, F, N, dropout=dropout": "D, H, F, 1, dropout=dropout"},
+    why=_("There is one layer, whatever N says."),
+    see="dec-only",
+)
+wrong_edit(
+    "LanguageModel",
+    "the_last_position_alone",
+    {LM_OUT: "return self.output(self.decoder(x, mask=mask, cache=cache))[:, -1]"},
+    why=_("Logits of the last position alone; training needs those of all of them."),
+    see="dec-only",
+)
+
+right_edit(
+    "LanguageModel",
+    "masks_by_cases",
+    {
+        LM_MASK + "\n        " + LM_PADDED + "\n            mask = decoder_mask("
+        "ids, self.padding_id)": "if cache is not None or self.padding_id is None:\n"
+        "            mask = torch.ones(offset + T, offset + T).tril().bool()[offset:]\n"
+        "        else:\n            mask = decoder_mask(ids, self.padding_id)",
+    },
+    style="masks by cases, a triangle cut",
+)
+right_edit(
+    "LanguageModel",
+    "stepwise_output",
+    {
+        LM_OUT: "h = self.decoder(x, None, mask, None, cache=cache)\n"
+        "        logits = self.output(h)\n        return logits"
+    },
+    style="one step a line",
+)
+right_edit(
+    "LanguageModel",
+    "padding_combined_by_hand",
+    {
+        "mask = decoder_mask(ids, self.padding_id)": "mask = mask & (ids != self.padding_id)[:, None, None, :]"
+    },
+    style="padding combined by hand",
 )
