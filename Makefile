@@ -19,7 +19,8 @@ py_in    = $(shell find $(1) -name '*.py' -not -path '*/samples/*' 2>/dev/null)
 CHAPTERS = $(wildcard book/*.md) $(wildcard solutions/*.py) $(shell find book/figures book/data -type f -not -name '*.pyc' 2>/dev/null)
 JUDGE    = $(filter-out autograder/site/% autograder/bench/%,$(call py_in,autograder))
 SITE     = $(call py_in,autograder/site) $(shell find book/_site -type f) _config.yml _toc.yml
-SAMPLES  = $(shell find autograder/samples -type f 2>/dev/null)
+# A file name with a space, as one sample has on purpose, is none that make can follow
+SAMPLES  = $(shell find autograder/samples -type f -not -name '* *' 2>/dev/null)
 
 WORKED := $(BUILD)/worked/.done
 BOOK   := $(BUILD)/html/index.html
