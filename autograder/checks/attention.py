@@ -85,8 +85,8 @@ def _pair(
     """Output and weights of a reply, with the shapes that the docstring promises."""
     first, second = expect_items(value, 2, what=_("the output and the weights"))
     return (
-        expect_tensor(first, output, what=_("the output")),
-        expect_tensor(second, weights, what=_("the weights")),
+        expect_tensor(first, output, what=_("The output")),
+        expect_tensor(second, weights, what=_("The weights")),
     )
 
 
@@ -153,7 +153,7 @@ def rows_are_queries_and_columns_are_keys(answer: Answer, cases: Cases) -> None:
     """Scores have shape (B, T, S): queries in rows, keys in columns."""
     B, T, S, d = cases.distinct(4, 2, 8)
     found = answer(cases.normal(B, T, d), cases.normal(B, S, d))
-    expect_tensor(found, (B, T, S), what=_("the result"))
+    expect_tensor(found, (B, T, S), what=_("The result"))
 
 
 @scores.check(points=1)
@@ -161,7 +161,7 @@ def entry_is_a_dot_product(answer: Answer, cases: Cases) -> None:
     """Up to one common factor, entry (t, s) is the dot product of query t and key s."""
     B, T, S, d = cases.distinct(4, 3, 9)
     q, k = cases.normal(B, T, d), cases.normal(B, S, d)
-    found = expect_tensor(answer(q, k), (B, T, S), what=_("the result")).double()
+    found = expect_tensor(answer(q, k), (B, T, S), what=_("The result")).double()
     wanted = _scores(q, k)
     factor = float((found * wanted).sum() / (wanted * wanted).sum())
     expect(
@@ -190,7 +190,7 @@ def divided_by_root_d(answer: Answer, cases: Cases) -> None:
     factors = []
     for d in widths:
         q, k = cases.normal(2, T, d), cases.normal(2, S, d)
-        found = expect_tensor(answer(q, k), (2, T, S), what=_("the result")).double()
+        found = expect_tensor(answer(q, k), (2, T, S), what=_("The result")).double()
         wanted = _scores(q, k)
         factors.append(float((found * wanted).sum() / (wanted * wanted).sum()))
     for d, factor in zip(widths, factors, strict=True):
@@ -220,7 +220,8 @@ def any_axes_in_front(answer: Answer, cases: Cases) -> None:
             what=_("The result for another number of axes in front"),
             cause=_("An axis is named by a number that counts from the front."),
             next_step=_(
-                "Count axes from the end: -2 and -1 mean the same with any number in front."
+                "If the other checks pass: count axes from the end; -2 and -1 mean the same with "
+                "any number in front."
             ),
         )
 
@@ -267,7 +268,10 @@ def works_in_half_precision(answer: Answer, cases: Cases) -> None:
             atol=tolerance,  # a score of order 4, rounded
             what=_("The result in half precision"),
             cause=_("A constant or a conversion on the way has another dtype than the input."),
-            next_step=_("Divide by a Python number: it takes the dtype of the tensor."),
+            next_step=_(
+                "If the other checks pass: divide by a Python number, which takes the dtype of the "
+                "tensor."
+            ),
         )
 
 
@@ -315,7 +319,7 @@ def without_a_mask_it_is_a_softmax(answer: Answer, cases: Cases) -> None:
     flat, batch = cases.normal(T, S), cases.normal(B, T, S)
     found = [answer(flat), answer(batch)]
     for weights, given in zip(found, (flat, batch), strict=True):
-        expect_tensor(weights, given.shape, what=_("the result"))
+        expect_tensor(weights, given.shape, what=_("The result"))
         _expect_rows_sum_to_one(weights, what=_("the result"))
         expect_close(
             weights,
@@ -332,7 +336,7 @@ def forbidden_entries_get_nothing(answer: Answer, cases: Cases) -> None:
     """Where the mask is False, the weight is 0."""
     B, T, S = cases.distinct(3, 3, 9)
     given, mask = cases.normal(B, T, S), cases.mask(B, T, S)
-    found = expect_tensor(answer(given, mask), (B, T, S), what=_("the result"))
+    found = expect_tensor(answer(given, mask), (B, T, S), what=_("The result"))
     leak = found.double().masked_fill(mask, 0.0).abs().nan_to_num(nan=1.0).max().item()
     expect(
         leak == 0.0,
@@ -350,7 +354,7 @@ def allowed_entries_share_everything(answer: Answer, cases: Cases) -> None:
     """The allowed entries of a row sum to 1."""
     B, T, S = cases.distinct(3, 3, 9)
     given, mask = cases.normal(B, T, S), cases.mask(B, T, S)
-    found = expect_tensor(answer(given, mask), (B, T, S), what=_("the result"))
+    found = expect_tensor(answer(given, mask), (B, T, S), what=_("The result"))
     sums = found.double().masked_fill(~mask, 0.0).sum(dim=-1)
     worst = sums.flatten()[(sums - 1).abs().nan_to_num(nan=torch.inf).argmax()].item()
     expect(
@@ -386,7 +390,7 @@ def empty_row_is_zero(answer: Answer, cases: Cases) -> None:
     T, S = cases.distinct(2, 3, 9)
     given, mask = cases.normal(2, T, S), cases.mask(2, T, S)
     mask[0, 1] = False
-    found = expect_tensor(answer(given, mask), (2, T, S), what=_("the result"))
+    found = expect_tensor(answer(given, mask), (2, T, S), what=_("The result"))
     row = found[0, 1].double()
     expect(
         not row.isnan().any(),
@@ -406,7 +410,7 @@ def empty_row_is_zero(answer: Answer, cases: Cases) -> None:
         atol=SINGLE,
         what=_("The result beside an empty row"),
         cause=_("What you do for the empty row changes other rows too."),
-        next_step=_("Change forbidden entries only."),
+        next_step=_("If the other checks pass: change forbidden entries only."),
     )
 
 
@@ -432,7 +436,10 @@ def gradients_are_finite_and_right(answer: Answer, cases: Cases) -> None:
         atol=SINGLE,
         what=_("The gradient"),
         cause=_("NaN in front that is replaced by 0 afterwards can stay NaN on the way back."),
-        next_step=_("Avoid the NaN instead of repairing it: no row of −∞ may enter the softmax."),
+        next_step=_(
+            "If the other checks pass: avoid the NaN instead of repairing it; no row of −∞ may "
+            "enter the softmax."
+        ),
     )
 
 
@@ -457,7 +464,8 @@ def masks_broadcast(answer: Answer, cases: Cases) -> None:
                 "The mask is expected to have the shape of the scores, or gets an axis too many."
             ),
             next_step=_(
-                "Leave broadcasting to torch: `masked_fill` and `where` do it by themselves."
+                "If the other checks pass: leave broadcasting to torch; `masked_fill` and `where` "
+                "do it by themselves."
             ),
         )
 
@@ -483,8 +491,8 @@ def shifting_a_row_changes_nothing(answer: Answer, cases: Cases) -> None:
                 "than the scores are."
             ),
             next_step=_(
-                "Use `torch.softmax`, or subtract the largest score of each row by itself; fill "
-                "with the lowest number of the dtype."
+                "If the other checks pass: use `torch.softmax`, or subtract the largest score of "
+                "each row by itself; fill with the lowest number of the dtype."
             ),
         )
 
@@ -526,7 +534,10 @@ def half_precision_with_an_empty_row(answer: Answer, cases: Cases) -> None:
                 "A constant is too large or too small for the dtype: fp16 ends at 65504, and "
                 "1e-9 is 0 in it."
             ),
-            next_step=_("Take the lowest number from `torch.finfo(scores.dtype).min`."),
+            next_step=_(
+                "If the other checks pass: take the lowest number from "
+                "`torch.finfo(scores.dtype).min`."
+            ),
         )
 
 
@@ -579,7 +590,7 @@ def _expect_mask(
     found: object, ids: Tensor, padding_id: int, *, cause: str, next_step: str
 ) -> None:
     B, S = ids.shape
-    mask = expect_tensor(found, (B, 1, S), what=_("the mask"))
+    mask = expect_tensor(found, (B, 1, S), what=_("The mask"))
     expect(
         mask.dtype == torch.bool,
         seen=_("The mask has dtype {dtype}, not torch.bool.").format(dtype=mask.dtype),
@@ -601,7 +612,7 @@ def mask_has_an_axis_for_the_queries(answer: Answer, cases: Cases) -> None:
     """The mask is boolean and has shape (B, 1, S)."""
     B, S = cases.distinct(2, 3, 9)
     ids = _padded(cases, B, S, 0)
-    mask = expect_tensor(answer(ids), (B, 1, S), what=_("the mask"))
+    mask = expect_tensor(answer(ids), (B, 1, S), what=_("The mask"))
     expect(
         mask.dtype == torch.bool,
         seen=_("The mask has dtype {dtype}, not torch.bool.").format(dtype=mask.dtype),
@@ -836,7 +847,7 @@ def scale_follows_the_width(answer: Answer, cases: Cases) -> None:
             atol=SINGLE,
             what=_("The table of weights at another width"),
             cause=_("The divisor is a fixed number, or the root of another size."),
-            next_step=_("Read d off q where you divide: `q.size(-1)`."),
+            next_step=_("If the other checks pass: read d off q where you divide: `q.size(-1)`."),
         )
 
 
@@ -891,7 +902,7 @@ def query_without_keys_gets_zeros(answer: Answer, cases: Cases) -> None:
         atol=SINGLE,
         what=_("The output beside a query without keys"),
         cause=_("What you do for this query changes others too."),
-        next_step=_("Change forbidden entries only."),
+        next_step=_("If the other checks pass: change forbidden entries only."),
     )
 
 
@@ -937,7 +948,7 @@ def gradients_stay_finite(answer: Answer, cases: Cases) -> None:
                     "A NaN that was replaced in front stays on the way back, or a part of the "
                     "computation is cut off the graph."
                 ),
-                next_step=_("Avoid the NaN instead of repairing it."),
+                next_step=_("If the other checks pass: avoid the NaN instead of repairing it."),
             )
 
 
@@ -1061,7 +1072,10 @@ def any_axes_and_masks_that_broadcast(answer: Answer, cases: Cases) -> None:
                 cause=_(
                     "An axis is counted from the front, or the mask is expected in one shape only."
                 ),
-                next_step=_("Count axes from the end, and leave broadcasting to torch."),
+                next_step=_(
+                    "If the other checks pass: count axes from the end, and leave broadcasting to "
+                    "torch."
+                ),
             )
 
 
@@ -1085,7 +1099,10 @@ def works_in_half_precision_too(answer: Answer, cases: Cases) -> None:
                 atol=HALF[bias.dtype],
                 what=_("The result in half precision"),
                 cause=_("A constant does not exist in this dtype (fp16 ends at 65504)."),
-                next_step=_("Take the lowest number from `torch.finfo(scores.dtype).min`."),
+                next_step=_(
+                    "If the other checks pass: take the lowest number from "
+                    "`torch.finfo(scores.dtype).min`."
+                ),
             )
 
 
@@ -1104,7 +1121,10 @@ def large_scores_stay_finite(answer: Answer, cases: Cases) -> None:
             atol=1e-3,
             what=_("The result for large scores"),
             cause=_("An exponential overflows: infinity divided by infinity is NaN."),
-            next_step=_("Use `torch.softmax`, or subtract the largest score of each row first."),
+            next_step=_(
+                "If the other checks pass: use `torch.softmax`, or subtract the largest score of "
+                "each row first."
+            ),
         )
 
 
@@ -1507,7 +1527,10 @@ def scale_is_the_root_of_d(answer: Answer, cases: Cases) -> None:
             atol=SINGLE,
             what=_("The table of weights at another width"),
             cause=_("The divisor is a fixed number, or the root of another size."),
-            next_step=_("Take the width of the queries after their map."),
+            next_step=_(
+                "If the other checks pass: divide by the root of the width that the queries have "
+                "after their map."
+            ),
         )
 
 
@@ -1558,7 +1581,7 @@ def sequences_and_order_do_not_mix(answer: Answer, cases: Cases) -> None:
         atol=SINGLE,
         what=_("The output of a sequence by itself"),
         cause=_("Sequences of a batch see one another: a softmax or a sum runs over the batch."),
-        next_step=_("Count axes from the end."),
+        next_step=_("If the other checks pass: count axes from the end."),
     )
     expect_close(
         shuffled,
@@ -1566,7 +1589,10 @@ def sequences_and_order_do_not_mix(answer: Answer, cases: Cases) -> None:
         atol=SINGLE,
         what=_("The output for shuffled words"),
         cause=_("Something depends on where a word stands; attention does not."),
-        next_step=_("Look for indices, positions or masks that are made inside the layer."),
+        next_step=_(
+            "If the other checks pass: look for indices, positions or masks that are made inside "
+            "the layer."
+        ),
     )
 
 
@@ -1588,7 +1614,9 @@ def same_answer_twice(answer: Answer, cases: Cases) -> None:
             atol=SINGLE,
             what=_("The output of a repeated call"),
             cause=_("There is randomness in `forward`: dropout, or layers that are made there."),
-            next_step=_("Make layers in `__init__`; this layer has no dropout."),
+            next_step=_(
+                "If the other checks pass: make layers in `__init__`; this layer has no dropout."
+            ),
         )
     _expect_unchanged([x], first.args)
 
@@ -1718,7 +1746,7 @@ def scores_have_the_right_size(answer: Answer, cases: Cases) -> None:
         wanted,
         # logarithms of weights as small as 1e-3, exact to a relative 1e-6, four of them
         atol=1e-3,
-        what=_("The scores, as the weights show them,"),
+        what=_("The table of scores, as the weights show it,"),
         cause=_("They are divided by another number than the root of the width of the queries."),
         next_step=_("Choose D = 64 and d = 4 and print the deviation of your scores."),
     )
@@ -1767,7 +1795,7 @@ def query_without_keys_is_still_zero(answer: Answer, cases: Cases) -> None:
         all(item is not None and bool(item.isfinite().all()) for item in run.grads.values()),
         seen=_("A gradient is missing, NaN or infinite."),
         cause=_("NaN that was replaced in front stays on the way back."),
-        next_step=_("Avoid the NaN instead of repairing it."),
+        next_step=_("If the other checks pass: avoid the NaN instead of repairing it."),
     )
 
 
