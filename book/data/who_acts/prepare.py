@@ -54,7 +54,7 @@ def twins(person: str, animal: str, draw: random.Random) -> list[tuple[int, str]
 
 
 def write(folder: Path) -> None:
-    """Write ``train.tsv`` and ``test.tsv``: label, tab, sentence; nouns meet in one of them only."""
+    """Write ``train.tsv`` and ``test.tsv``: label, tab, sentence. Nouns meet in one only."""
     draw = random.Random(SEED)
     nouns = [(person, animal) for person in PEOPLE for animal in ANIMALS]
     draw.shuffle(nouns)
