@@ -214,10 +214,12 @@ def expect_tensor(
             next_step=_("Compare what you return with the last line of the docstring."),
         )
     if tuple(value.shape) != tuple(shape):
+        if hidden_now.get():
+            seen = _("{what} has shape {found}, which is not the right one.")
+        else:
+            seen = _("{what} has shape {found}; expected {wanted}.")
         fail(
-            seen=_("{what} has shape {found}; expected {wanted}.").format(
-                what=what, found=tuple(value.shape), wanted=tuple(shape)
-            ),
+            seen=seen.format(what=what, found=tuple(value.shape), wanted=tuple(shape)),
             cause=_("An axis was summed, swapped or lost on the way."),
             next_step=_(
                 "Write the shape behind each line of your code and find the first that "
