@@ -311,16 +311,22 @@ def _note_calls(
     aligned: Aligned, results: Mapping[str, ExerciseResult], calls: Mapping[str, tuple[str, ...]]
 ) -> None:
     """Say where a failure may come from another answer that is called and not right."""
-    for name, called in calls.items():
-        if results[name].score == results[name].max_score or aligned.found[name].is_open:
-            continue
-        for other in called:
-            if results[other].score < results[other].max_score:
-                aligned.note(
-                    _("`{name}` calls `{other}`, which is not right itself.").format(
-                        name=name, other=other
-                    )
-                )
+    wrong = {
+        name
+        for name, result in results.items()
+        if result.score < result.max_score and not aligned.found[name].is_open
+    }
+    not_right = {name for name, result in results.items() if result.score < result.max_score}
+    for other in aligned.template.exercises:
+        if other not in not_right or any(name in not_right for name in calls.get(other, ())):
+            continue  # what it calls is named instead
+        callers = [name for name in calls if other in calls[name] and name in wrong]
+        if callers:
+            aligned.note(
+                _(
+                    "`{other}` is not right; what calls it may fail because of that: {names}."
+                ).format(other=other, names=", ".join(f"`{name}`" for name in callers))
+            )
 
 
 def _status(aligned: Aligned, results: Iterable[ExerciseResult]) -> str:

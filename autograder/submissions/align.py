@@ -8,7 +8,7 @@ in a kernel that ran the notebook from top to bottom.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from autograder.i18n import _
@@ -47,6 +47,7 @@ class Aligned:
         added: the statements that the learner added, in the order of the notebook.
         notes: what is worth saying.
         repaired: whether something had to be mended to find an answer.
+        said: exercises by what happened to them, until all are known (:data:`_SENTENCES`).
     """
 
     template: Template
@@ -54,6 +55,7 @@ class Aligned:
     added: list[Statement] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     repaired: bool = False
+    said: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def is_empty(self) -> bool:
@@ -65,6 +67,43 @@ class Aligned:
         if text not in self.notes:
             self.notes.append(text)
         self.repaired = self.repaired or repair
+
+    def happened(self, what: str, name: str) -> None:
+        """Say the same of several exercises in one sentence."""
+        self.said.setdefault(what, []).append(name)
+
+
+# What can happen to the cell of an exercise: the sentence, and whether it is a repair.
+_SENTENCES: dict[str, tuple[Callable[[str], str], bool]] = {
+    "several": (
+        lambda names: _("Answered more than once, the last answer counts: {names}.").format(
+            names=names
+        ),
+        True,
+    ),
+    "copies": (
+        lambda names: _(
+            "The cell is there more than once, the one that was answered counts: {names}."
+        ).format(names=names),
+        True,
+    ),
+    "elsewhere": (
+        lambda names: _("Answered in another cell than its own: {names}.").format(names=names),
+        True,
+    ),
+    "text": (
+        lambda names: _("The answer stands in a text cell and was read as code: {names}.").format(
+            names=names
+        ),
+        True,
+    ),
+    "missing": (
+        lambda names: _("The cell is missing and counts as not answered: {names}.").format(
+            names=names
+        ),
+        False,
+    ),
+}
 
 
 @dataclass
@@ -98,7 +137,11 @@ def align(notebook: Notebook, template: Template) -> Aligned:
     aligned.added = own
     for name in template.exercises:
         aligned.found[name] = _find(name, notebook, own, broken, aligned)
-    _note_ids(notebook, parts, aligned)
+    _note_ids(notebook, aligned)
+    for what, (sentence, repair) in _SENTENCES.items():
+        names = aligned.said.get(what)
+        if names:
+            aligned.note(sentence(", ".join(f"`{name}`" for name in names)), repair=repair)
     _note_order(aligned)
     return aligned
 
@@ -130,26 +173,14 @@ def _find(
         return Found(problem=error.reason, line=error.line)
     if not answers:
         if not any(name in (cell.id, cell.grade_id) or _defines(cell, name) for cell in cells):
-            aligned.note(
-                _("The cell of `{name}` is missing; it counts as not answered.").format(name=name)
-            )
+            aligned.happened("missing", name)
         return Found(is_open=True)
     last = answers[-1]
     different = {item.meaning for item in answers}
     if len({item.cell for item in answers}) > 1 and len(different) > 1:
-        aligned.note(
-            _("`{name}` is answered {n} times; the last answer counts.").format(
-                name=name, n=len(answers)
-            ),
-            repair=True,
-        )
+        aligned.happened("several", name)
     elif _copies(name, cells) > 1:
-        aligned.note(
-            _(
-                "The cell of `{name}` stands there {n} times; the one that was answered counts."
-            ).format(name=name, n=_copies(name, cells)),
-            repair=True,
-        )
+        aligned.happened("copies", name)
     after = [
         item
         for item in own
@@ -195,12 +226,7 @@ def _outside_code(name: str, cells: Sequence[Cell], aligned: Aligned) -> list[St
                 found += answers
                 break
     if found:
-        aligned.note(
-            _("The answer to `{name}` stands in a text cell; it was read as code.").format(
-                name=name
-            ),
-            repair=True,
-        )
+        aligned.happened("text", name)
     return found
 
 
@@ -232,7 +258,7 @@ def _renamed(
     return chosen[-1] if len(chosen) == 1 or with_docstring else None
 
 
-def _note_ids(notebook: Notebook, parts: Sequence[Statement], aligned: Aligned) -> None:
+def _note_ids(notebook: Notebook, aligned: Aligned) -> None:
     names = aligned.template.exercises
     known = set(names) | {name + CHECK for name in names}
     carried = {cell.id for cell in notebook.cells} | {cell.grade_id for cell in notebook.cells}
@@ -248,13 +274,11 @@ def _note_ids(notebook: Notebook, parts: Sequence[Statement], aligned: Aligned) 
         return
     for name in answered:
         cell = notebook.cells[aligned.found[name].parts[0].cell]
-        if name not in (cell.id, cell.grade_id) and cell.kind == "code":
-            aligned.note(
-                _("The answer to `{name}` was found in another cell than its own.").format(
-                    name=name
-                ),
-                repair=True,
-            )
+        said = aligned.said.get("several", ()), aligned.said.get("copies", ())
+        if name not in (cell.id, cell.grade_id, *said[0]) and cell.kind == "code":
+            aligned.happened("elsewhere", name)
+            if name in said[1]:  # its own cell is the other copy
+                aligned.said["copies"].remove(name)
 
 
 def _note_order(aligned: Aligned) -> None:

@@ -1,0 +1,283 @@
+"""Answers are found wherever they are, and no more is run than an answer needs."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from autograder.bench.sample_class import Author, cell_of, code, insert_before, saved, text
+from autograder.submissions.align import Aligned, align
+from autograder.submissions.program import program
+from autograder.submissions.read import read
+from autograder.submissions.template import template
+
+AUTHOR = Author()
+TEMPLATE = template("attention")
+Raw = dict[str, Any]
+
+
+def aligned(notebook: Raw) -> Aligned:
+    return align(read(saved(notebook)), TEMPLATE)
+
+
+def right() -> Raw:
+    return AUTHOR.notebook(AUTHOR.reference)
+
+
+def source_run(found: Aligned, name: str) -> str:
+    return "\n".join(source for _label, source in program(found, name).cells)
+
+
+def test_the_untouched_notebook_is_empty() -> None:
+    found = aligned(AUTHOR.notebook({}))
+    assert found.is_empty
+    assert not found.notes
+    assert not found.repaired
+    assert not any(program(found, name).own for name in TEMPLATE.exercises)
+
+
+def test_comments_and_docstrings_are_no_answer() -> None:
+    notebook = AUTHOR.notebook({})
+    cell = cell_of(notebook, "padding_mask")
+    cell["source"] = cell["source"].replace('"""', '"""Mine. ', 1) + "\n# no idea\n"
+    assert aligned(notebook).is_empty
+
+
+def test_the_right_notebook_needs_no_word() -> None:
+    found = aligned(right())
+    assert not found.notes
+    assert not any(item.is_open for item in found.found.values())
+
+
+def test_each_exercise_is_run_with_what_it_calls_and_nothing_else() -> None:
+    found = aligned(right())
+    assert program(found, "attention_scores").calls == ()
+    assert program(found, "scaled_dot_product_attention").calls == (
+        "attention_scores",
+        "masked_softmax",
+    )
+    run = source_run(found, "masked_softmax")
+    assert "matplotlib" not in run
+    assert "autograder" not in run
+    assert "attention_scores" not in run
+
+
+def test_no_solution_is_run_beside_an_answer() -> None:
+    """What is not the learner's is what was handed out; a stub stays a stub."""
+    notebook = AUTHOR.notebook({"SelfAttention": AUTHOR.reference["SelfAttention"]})
+    run = source_run(aligned(notebook), "SelfAttention")
+    assert run.count("raise NotImplementedError") == 1  # the one that it calls
+    assert "masked_fill" not in run
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_two_answers_the_last_counts(order: int) -> None:
+    notebook = right()
+    first, second = "def padding_mask(ids): return 1", "def padding_mask(ids): return 2"
+    cell_of(notebook, "padding_mask")["source"] = (first, second)[::order][0]
+    notebook["cells"].append(code((first, second)[::order][1]))
+    found = aligned(notebook)
+    assert (first, second)[::order][1] in source_run(found, "padding_mask")
+    assert (first, second)[::order][0] not in source_run(found, "padding_mask")
+    assert found.repaired
+    assert "more than once" in found.notes[0]
+
+
+@pytest.mark.parametrize("place", ["above", "below"])
+def test_the_untouched_copy_never_counts(place: str) -> None:
+    notebook = right()
+    stub = cell_of(AUTHOR.notebook({}), "padding_mask")
+    index = notebook["cells"].index(cell_of(notebook, "padding_mask")) + (place == "below")
+    notebook["cells"].insert(index, copy.deepcopy(stub))
+    found = aligned(notebook)
+    assert "NotImplementedError" not in source_run(found, "padding_mask")
+    assert "more than once" in found.notes[0]
+
+
+def test_a_stub_below_the_answer_in_the_same_cell() -> None:
+    notebook = right()
+    cell = cell_of(notebook, "padding_mask")
+    cell["source"] += "\n\n" + cell_of(AUTHOR.notebook({}), "padding_mask")["source"]
+    assert "NotImplementedError" not in source_run(aligned(notebook), "padding_mask")
+
+
+def test_helpers_constants_and_imports_come_along() -> None:
+    notebook = right()
+    cell_of(notebook, "padding_mask")["source"] = (
+        "def padding_mask(ids, padding_id=0):\n    return helper(ids, padding_id, SCALE)"
+    )
+    insert_before(
+        notebook,
+        "padding_mask",
+        code("import os.path as p\nfrom math import *\nSCALE = {}\nSCALE['a'] = 1\nunused = 2"),
+        code("def helper(a, b, c):\n    return inner(a, b) * sqrt(c['a'])\nprint(helper)"),
+    )
+    notebook["cells"].append(code("def inner(a, b):\n    return (a != b)[..., None, :]"))
+    run = source_run(aligned(notebook), "padding_mask")
+    for wanted in ("SCALE = {}", "SCALE['a'] = 1", "def helper", "def inner", "from math import *"):
+        assert wanted in run
+    for unwanted in ("unused", "print", "os.path"):
+        assert unwanted not in run
+
+
+def test_a_local_name_pulls_nothing_in() -> None:
+    notebook = right()
+    insert_before(notebook, "padding_mask", code("ids = launch_everything()"))
+    assert "launch_everything" not in source_run(aligned(notebook), "padding_mask")
+
+
+def test_what_stands_below_the_answer_is_not_run() -> None:
+    notebook = right()
+    cell_of(notebook, "padding_mask")["source"] += "\nprint(padding_mask(q))\n1/0\nx = undefined"
+    run = source_run(aligned(notebook), "padding_mask")
+    assert "1/0" not in run
+    assert "undefined" not in run
+
+
+def test_what_changes_the_answer_afterwards_is_run() -> None:
+    notebook = right()
+    notebook["cells"].append(
+        code("padding_mask.calls = 0\npadding_mask = functools.lru_cache(padding_mask)")
+    )
+    insert_before(notebook, "padding_mask", code("import functools"))
+    run = source_run(aligned(notebook), "padding_mask")
+    assert run.index("def padding_mask") < run.index("padding_mask.calls = 0")
+    assert run.index("import functools") < run.index("functools.lru_cache")
+
+
+def test_lines_stay_where_they_were() -> None:
+    notebook = right()
+    cell_of(notebook, "padding_mask")["source"] = (
+        "# one\nprint('two')\n\n@staticmethod\ndef padding_mask(ids):\n    return 1/0  # six\n"
+    )
+    cells = program(aligned(notebook), "padding_mask").cells
+    assert cells[-1][1].split("\n")[5] == "    return 1/0  # six"
+
+
+def test_magics_and_shell_commands_are_no_python() -> None:
+    notebook = right()
+    cell = cell_of(notebook, "padding_mask")
+    cell["source"] = (
+        "%%time\n!pip install einops\n" + cell["source"] + "\n%timeit padding_mask(x)\n"
+    )
+    found = aligned(notebook)
+    assert not found.found["padding_mask"].problem
+    assert "pip" not in source_run(found, "padding_mask")
+
+
+def test_typographic_quotes_and_spaces() -> None:
+    notebook = right()
+    cell_of(notebook, "padding_mask")["source"] = (
+        "def padding_mask(ids, padding_id=0):\n\u00a0\u00a0\u00a0\u00a0kind = \u201ckey\u201d\n"
+        "\u00a0\u00a0\u00a0\u00a0return (ids != padding_id).unsqueeze(-2)\n"
+    )
+    found = aligned(notebook)
+    assert found.repaired
+    assert 'kind = "key"' in source_run(found, "padding_mask")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def padding_mask(ids:\n    return ids",
+        "def padding_mask(ids):\nreturn ids",
+        "def padding_mask(ids):\n    return \x01",
+        "def padding_mask(ids):\n    return " + "(" * 1000 + ")" * 1000,
+        "def padding_mask(ids):\n    return " + "-" * 100_000 + "1",
+    ],
+)
+def test_a_cell_that_python_cannot_read_costs_itself_alone(source: str) -> None:
+    notebook = right()
+    cell_of(notebook, "padding_mask")["source"] = source
+    found = aligned(notebook)
+    assert found.found["padding_mask"].problem
+    assert not found.is_empty
+    assert found.found["attention_scores"].parts
+
+
+@pytest.mark.parametrize("kind", ["markdown", "raw"])
+def test_a_cell_of_another_type(kind: str) -> None:
+    notebook = right()
+    cell_of(notebook, "padding_mask")["cell_type"] = kind
+    found = aligned(notebook)
+    assert found.found["padding_mask"].parts
+    assert "text cell" in found.notes[0]
+
+
+def test_code_pasted_among_prose() -> None:
+    notebook = AUTHOR.notebook({})
+    answer = AUTHOR.reference["padding_mask"]
+    notebook["cells"].append(text(f"I did it so:\n\n~~~python\n{answer}~~~\n\nand it works"))
+    assert aligned(notebook).found["padding_mask"].parts
+
+
+def test_prose_that_mentions_an_answer_is_none() -> None:
+    notebook = AUTHOR.notebook({})
+    notebook["cells"].append(text("I would write def padding_mask(ids) somehow"))
+    assert aligned(notebook).is_empty
+
+
+def test_another_name_with_the_docstring_of_the_stub() -> None:
+    notebook = right()
+    cell = cell_of(notebook, "padding_mask")
+    cell["source"] = cell["source"].replace("def padding_mask", "def my_mask")
+    found = aligned(notebook)
+    assert found.found["padding_mask"].alias == "my_mask"
+    assert "`my_mask`" in " ".join(found.notes)
+    assert program(found, "padding_mask").cells[-1][1] == "padding_mask = my_mask\n"
+
+
+def test_a_deleted_cell_is_said_and_counts_as_open() -> None:
+    notebook = right()
+    notebook["cells"].remove(cell_of(notebook, "padding_mask"))
+    found = aligned(notebook)
+    assert found.found["padding_mask"].is_open
+    assert "missing" in found.notes[0]
+
+
+def _without_ids(notebook: Raw) -> None:
+    for cell in notebook["cells"]:
+        cell.pop("id", None)
+        cell["metadata"] = {}
+
+
+def _with_other_ids(notebook: Raw) -> None:
+    for number, cell in enumerate(notebook["cells"]):
+        cell["id"] = f"cell-{number}"
+        cell["metadata"] = {}
+
+
+def _in_one_cell(notebook: Raw) -> None:
+    everything = "\n\n".join(AUTHOR.reference.values())
+    notebook["cells"] = [code(everything)]
+
+
+def _in_reverse(notebook: Raw) -> None:
+    notebook["cells"].reverse()
+
+
+@pytest.mark.parametrize("change", [_without_ids, _with_other_ids, _in_one_cell, _in_reverse])
+def test_every_answer_is_found(change: Callable[[Raw], None]) -> None:
+    notebook = right()
+    change(notebook)
+    found = aligned(notebook)
+    assert not any(item.is_open for item in found.found.values())
+    assert found.repaired
+    assert len(found.notes) <= 2
+
+
+def test_ids_exchanged_between_two_cells() -> None:
+    notebook = right()
+    one, two = cell_of(notebook, "padding_mask"), cell_of(notebook, "attention_scores")
+    one["id"], two["id"] = two["id"], one["id"]
+    one["metadata"], two["metadata"] = two["metadata"], one["metadata"]
+    found = aligned(notebook)
+    assert "unsqueeze" in source_run(found, "padding_mask")
+    assert found.repaired
+
+
+def test_the_template_offers_nothing_of_this_or_a_later_chapter() -> None:
+    assert TEMPLATE.modules == {}

@@ -1,0 +1,234 @@
+"""Submissions are found in folders and zips; what is refused gets a row that says so."""
+
+import io
+import os
+import stat
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from autograder.submissions.find import MAX_FILE, find
+from autograder.submissions.read import Unreadable
+
+NOTEBOOK = b'{"cells": [], "nbformat": 4, "metadata": {}}'
+
+
+def put(root: Path, *names: str, data: bytes = NOTEBOOK) -> None:
+    for name in names:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+
+def zipped(*names: str, data: bytes = NOTEBOOK) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in names:
+            archive.writestr(name, data)
+    return file.getvalue()
+
+
+def rows(*paths: Path) -> dict[str, str]:
+    """Name and refusal of what is found."""
+    return {item.name: item.refused for item in find(paths)}
+
+
+def test_one_file(tmp_path: Path) -> None:
+    put(tmp_path, "attention.ipynb")
+    (found,) = find([tmp_path / "attention.ipynb"])
+    assert (found.name, found.data()) == ("attention.ipynb", NOTEBOOK)
+
+
+def test_nbgraders_folders(tmp_path: Path) -> None:
+    put(
+        tmp_path,
+        "ada/attention/attention.ipynb",
+        "ada/attention/timestamp.txt",
+        "ada/attention/data/more.csv",
+        "ada/attention/helper.py",
+        "ada/attention/.ipynb_checkpoints/attention-checkpoint.ipynb",
+        "bob/attention/attention (1).ipynb",
+    )
+    assert rows(tmp_path) == {
+        "ada/attention/attention.ipynb": "",
+        "bob/attention/attention (1).ipynb": "",
+    }
+
+
+def test_a_folder_without_a_notebook_has_a_row(tmp_path: Path) -> None:
+    put(tmp_path, "ada/attention.ipynb", "bob/answers.pdf", "eve/attention.py")
+    (tmp_path / "zoe").mkdir()
+    found = rows(tmp_path)
+    assert "answers.pdf" in found["bob"]
+    assert "empty" in found["zoe"]
+    assert found["eve/attention.py"] == ""
+
+
+def test_a_flat_download(tmp_path: Path) -> None:
+    put(tmp_path, "ada_1_attention.ipynb", "bob_2_attention.ipynb.txt", "eve_3_answers.docx")
+    found = rows(tmp_path)
+    assert found["ada_1_attention.ipynb"] == found["bob_2_attention.ipynb.txt"] == ""
+    assert "docx" in found["eve_3_answers.docx"]
+
+
+def test_two_of_one_name(tmp_path: Path) -> None:
+    put(tmp_path, "a/attention.ipynb", "b/attention.ipynb")
+    found = rows(tmp_path / "a/attention.ipynb", tmp_path / "b/attention.ipynb")
+    assert set(found) == {"attention.ipynb", "attention.ipynb (2)"}
+
+
+def test_what_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        find([tmp_path / "nothing"])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a right there that users lack")
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    secret = tmp_path / "secret.ipynb"
+    put(tmp_path, "secret.ipynb")
+    put(tmp_path, "class/ada/attention.ipynb")
+    (tmp_path / "class" / "bob").mkdir()
+    (tmp_path / "class" / "bob" / "attention.ipynb").symlink_to(secret)
+    (tmp_path / "class" / "eve").symlink_to(tmp_path / "class" / "ada")
+    found = rows(tmp_path / "class")
+    assert "symbolic link" in found["bob/attention.ipynb"]
+    assert "symbolic link" in found["eve"]
+    assert found["ada/attention.ipynb"] == ""
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no named pipes in folders")
+def test_a_pipe_is_not_opened(tmp_path: Path) -> None:
+    put(tmp_path, "ada/attention.ipynb")
+    os.mkfifo(tmp_path / "ada" / "waiting.ipynb")
+    assert "ordinary" in rows(tmp_path)["ada/waiting.ipynb"]
+
+
+def test_a_file_too_large_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "attention.ipynb"
+    with path.open("wb") as file:
+        file.truncate(MAX_FILE + 1)
+    (found,) = find([path])
+    assert "too large" in found.refused
+
+
+def test_a_file_that_grows_is_not_read_whole(tmp_path: Path) -> None:
+    path = tmp_path / "attention.ipynb"
+    path.write_bytes(NOTEBOOK)
+    (found,) = find([path])
+    with path.open("wb") as file:
+        file.truncate(MAX_FILE + 1)
+    with pytest.raises(Unreadable, match="too large"):
+        found.data()
+
+
+def test_a_zip_of_a_platform(tmp_path: Path) -> None:
+    data = zipped(
+        "Ada L_1_assignsubmission_file_/attention.ipynb",
+        "Bob_2_assignsubmission_file_/answers.pdf",
+        "__MACOSX/x/._attention.ipynb",
+    )
+    (tmp_path / "all.zip").write_bytes(data)
+    found = rows(tmp_path / "all.zip")
+    assert found.pop("all/Ada L_1_assignsubmission_file_/attention.ipynb") == ""
+    ((name, refused),) = found.items()
+    assert name == "all/Bob_2_assignsubmission_file_"
+    assert "answers.pdf" in refused
+
+
+def test_a_zip_in_a_zip_once(tmp_path: Path) -> None:
+    inner = zipped("attention.ipynb")
+    (tmp_path / "all.zip").write_bytes(
+        _zip({"ada.zip": inner, "bob.zip": _zip({"deep.zip": inner, "x.ipynb": NOTEBOOK})})
+    )
+    found = rows(tmp_path / "all.zip")
+    assert found["all/ada/attention.ipynb"] == ""
+    assert found["all/bob/x.ipynb"] == ""
+    assert "not opened" in found["all/bob/deep.zip"]
+    (submission,) = [item for item in find([tmp_path / "all.zip"]) if "ada" in item.name]
+    assert submission.data() == NOTEBOOK
+
+
+def _zip(members: dict[str, bytes]) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    "name", ["../up.ipynb", "a/../../up.ipynb", "/root.ipynb", "C:/x.ipynb", "..\\up.ipynb"]
+)
+def test_a_path_that_leads_out_of_the_zip(tmp_path: Path, name: str) -> None:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        info = zipfile.ZipInfo("x")
+        info.filename = name
+        archive.writestr(info, NOTEBOOK)
+        archive.writestr("good/attention.ipynb", NOTEBOOK)
+    (tmp_path / "all.zip").write_bytes(file.getvalue())
+    found = rows(tmp_path / "all.zip")
+    assert found.pop("all/good/attention.ipynb") == ""
+    ((label, refused),) = found.items()
+    assert "leads out" in refused
+    assert ".." not in label.split("/")
+
+
+def test_a_link_in_a_zip(tmp_path: Path) -> None:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        info = zipfile.ZipInfo("attention.ipynb")
+        info.external_attr = (stat.S_IFLNK | 0o777) << 16
+        archive.writestr(info, "/etc/passwd")
+    (tmp_path / "all.zip").write_bytes(file.getvalue())
+    assert "symbolic link" in rows(tmp_path / "all.zip")["all/attention.ipynb"]
+
+
+def test_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
+    data = zipped("attention.ipynb", data=b"\0" * (MAX_FILE + 1))
+    assert len(data) < 100_000
+    (tmp_path / "bomb.zip").write_bytes(data)
+    assert "too large" in rows(tmp_path / "bomb.zip")["bomb/attention.ipynb"]
+
+
+def test_a_bomb_that_lies_about_its_size(tmp_path: Path) -> None:
+    data = bytearray(zipped("attention.ipynb", data=b"\0" * (MAX_FILE + 1)))
+    announced = (MAX_FILE + 1).to_bytes(4, "little")
+    while announced in data:
+        place = data.index(announced)
+        data[place : place + 4] = (1000).to_bytes(4, "little")
+    (tmp_path / "bomb.zip").write_bytes(data)
+    (found,) = find([tmp_path / "bomb.zip"])
+    with pytest.raises(Unreadable):
+        found.data()
+
+
+@pytest.mark.parametrize("data", [b"", b"PK\x03\x04", b"PK\x05\x06" + b"\0" * 10, b"no zip"])
+def test_a_damaged_zip(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "all.zip").write_bytes(data)
+    assert "damaged" in rows(tmp_path / "all.zip")["all.zip"]
+
+
+def test_a_damaged_member(tmp_path: Path) -> None:
+    data = bytearray(zipped("attention.ipynb"))
+    place = data.index(b"attention.ipynb") + len("attention.ipynb") + 4
+    data[place : place + 4] = b"\xff\xff\xff\xff"
+    (tmp_path / "all.zip").write_bytes(data)
+    (found,) = find([tmp_path / "all.zip"])
+    with pytest.raises(Unreadable, match="damaged"):
+        found.data()
+
+
+def test_an_encrypted_member(tmp_path: Path) -> None:
+    data = bytearray(zipped("attention.ipynb"))
+    for mark, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        data[data.index(mark) + offset] |= 1
+    (tmp_path / "all.zip").write_bytes(data)
+    assert "encrypted" in rows(tmp_path / "all.zip")["all/attention.ipynb"]
+
+
+def test_a_zip_without_a_notebook(tmp_path: Path) -> None:
+    (tmp_path / "ada.zip").write_bytes(_zip({}))
+    assert "no notebook" in rows(tmp_path / "ada.zip")["ada.zip"]
