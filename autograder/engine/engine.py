@@ -288,10 +288,10 @@ class _WarmProcess:
             os.mkdir(folder, 0o700)
             if self._uid is not None:
                 os.chown(folder, self._uid, self._uid)
-        with theirs:
+        with ours, theirs:
             message = json.dumps({"scratch": folder}).encode()
             socket.send_fds(self._control, [message], [theirs.fileno()])
-        self._ordered.append(_Ordered(self, ours.detach(), folder))
+            self._ordered.append(_Ordered(self, ours.detach(), folder))
         return self._ordered[-1]
 
     def next_arrival(self) -> None:

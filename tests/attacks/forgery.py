@@ -38,6 +38,7 @@ ATTACKS = [
         plain.to_plain = executor.to_plain = lambda *a: True
         def attend(q, k, v): return q
         """,
+        lost=("garbled",),
     ),
     Attack(
         "replaces the executor's answer",

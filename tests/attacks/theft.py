@@ -128,8 +128,7 @@ ATTACKS = [
     Attack(
         "reads shared memory by name",
         attempt("""
-        from multiprocessing import shared_memory
-        loot = bytes(shared_memory.SharedMemory("{shm}").buf)
+        loot = open("/dev/shm/{shm}", "rb").read()
         """),
     ),
     Attack(

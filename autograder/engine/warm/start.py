@@ -17,15 +17,18 @@ from typing import Any
 def stand_ins() -> None:
     """Put packages without code where the project's would be loaded."""
     engine = Path(__file__).resolve().parent.parent
-    own = engine.parent
+    project = engine.parent
     for name, folder in (
-        ("autograder", own),
+        ("autograder", project),
         ("autograder.engine", engine),
-        ("autograder.guest", own / "guest"),
+        ("autograder.guest", project / "guest"),
     ):
         module = types.ModuleType(name)
         module.__path__ = [str(folder)]
         sys.modules[name] = module
+        parent, _, own_name = name.rpartition(".")
+        if parent:
+            setattr(sys.modules[parent], own_name, module)
 
 
 def seal() -> None:

@@ -1,0 +1,358 @@
+"""The engine with real sandboxes: what it carries, and what happens when processes die."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+from autograder.answer import Answer, AnswerRaised, Callbacks, ForbiddenUse, LinkLost
+from autograder.engine import Engine, Limits, SandboxUnavailable
+from autograder.engine import engine as engine_module
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sandboxes are Linux only")
+
+LIMITS = Limits(startup_seconds=2, request_seconds=1, memory=512 * 2**20)
+
+
+@pytest.fixture(scope="module")
+def engine():
+    with Engine(sandbox=os.environ.get("AUTOGRADER_TIER", "namespaces"), limits=LIMITS) as engine:
+        yield engine
+
+
+def answer(engine, source, name="answer", **options):
+    callbacks = options.setdefault("callbacks", Callbacks())
+    source = "import torch\n" + textwrap.dedent(source)
+    return Answer(engine.open([("cell", source)], name, **options), callbacks)
+
+
+def test_a_function_its_gradients_and_its_arguments(engine):
+    f = answer(engine, "def answer(x, *, n=2): x.mul_(1); return (x**n).sum(), x.shape, 'text'")
+    x = torch.tensor([1.0, 2.0, 3.0])
+    run = f.run([x], {"n": 3}, of=0, echo=True)
+    assert run.value[1:] == ((3,), "text")
+    assert run.value[0] == 36
+    assert torch.equal(run.args[0], x)
+    square = answer(engine, "def answer(x): return x**2")
+    assert torch.equal(square.run([x], wrt=[0]).grads["0"], 2 * x)
+
+
+def test_a_module_is_built_loaded_called_and_differentiated(engine):
+    built = answer(
+        engine,
+        """
+        class answer(torch.nn.Module):
+            def __init__(self, n):
+                super().__init__()
+                self.inner = torch.nn.Linear(n, 2)
+                self.drop = torch.nn.Dropout(0.5)
+            def forward(self, x):
+                return self.drop(self.inner(x))
+        """,
+    )(3)
+    assert {key: tuple(item.shape) for key, item in built.state().items()} == {
+        "inner.weight": (2, 3),
+        "inner.bias": (2,),
+    }
+    built.load({"inner.weight": torch.ones(2, 3), "inner.bias": torch.zeros(2)})
+    built.eval()
+    run = built.run([torch.ones(4, 3)], wrt=["parameters"])
+    assert torch.equal(run.value, torch.full((4, 2), 3.0))
+    assert torch.equal(run.grads["inner.bias"], torch.full((2,), 4.0))
+    built.train()
+    assert (built(torch.ones(64, 3)) == 0).any()
+
+
+def test_a_sequence_of_calls_keeps_what_the_answer_keeps(engine):
+    cache = answer(
+        engine,
+        """
+        class answer:
+            def __init__(self): self.rows = []
+            def step(self, x):
+                self.rows.append(x)
+                return torch.stack(self.rows).sum(0)
+        """,
+    )()
+    assert [int(cache.method("step", torch.tensor(n))) for n in (1, 2, 3)] == [1, 3, 6]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.int64])
+def test_dtypes(engine, dtype):
+    value = answer(engine, "def answer(x): return x + 1")(torch.ones(2, dtype=dtype))
+    assert value.dtype == dtype
+
+
+def test_memory_of_a_call(engine):
+    meter = (
+        answer(engine, "def answer(n): return torch.zeros(n).sum()").run([1000], meter=True).meter
+    )
+    assert meter["largest"] == 1000
+
+
+def test_a_learners_test_is_run_on_the_judges_functions(engine):
+    learners_test = answer(
+        engine,
+        """
+        def answer(softmax):
+            x = torch.randn(3, 4, requires_grad=True)
+            out = softmax(x, dim=-1)
+            assert torch.allclose(out.sum(-1), torch.ones(3)), "rows"
+            out[0, 0].backward()
+            assert x.grad[1].eq(0).all()
+        """,
+    )
+    assert learners_test.accepts(torch.softmax)
+    assert not learners_test.accepts(lambda x, dim: torch.softmax(x, dim=0))
+    with pytest.raises(AnswerRaised, match="small inputs"):
+        answer(engine, "def answer(f): f(torch.zeros(10**6))").accepts(torch.relu)
+
+
+def test_what_a_judges_function_is_cannot_be_told_from_outside(engine):
+    look = """
+    def answer(f):
+        seen = [f.__name__, f.__doc__, f.__code__.co_filename.rpartition("/")[2], f.__module__]
+        raise AttributeError(repr(seen))
+    """
+    texts = set()
+    for implementation in (torch.softmax, lambda x: x):
+        with pytest.raises(AnswerRaised) as caught:
+            answer(engine, look).accepts(implementation)
+        texts.add(caught.value.text)
+    assert len(texts) == 1
+
+
+def test_a_forbidden_call_is_named(engine):
+    source = """
+    def answer(q):
+        return torch.nn.functional.scaled_dot_product_attention(q, q, q)
+    """
+    with pytest.raises(ForbiddenUse) as caught:
+        answer(engine, source, forbid=("torch.nn.functional.scaled_dot_product_attention",))(
+            torch.ones(2, 3, 4)
+        )
+    assert caught.value.names == ("scaled_dot_product_attention",)
+
+
+def test_a_forbidden_kernel_is_named_where_the_first_layer_is_gone(engine):
+    source = """
+    import autograder.guest.policy as policy
+    policy.Forbidding.__torch_function__ = lambda self, f, t, a=(), k=None: f(*a, **(k or {}))
+    def answer(q):
+        return torch.nn.functional.scaled_dot_product_attention(q, q, q)
+    """
+    with pytest.raises(ForbiddenUse):
+        answer(engine, source, forbid=("scaled_dot_product_attention",))(torch.ones(2, 3, 4))
+
+
+def test_what_is_not_forbidden_still_works_beside_it(engine):
+    source = """
+    layer = torch.nn.LayerNorm(4)
+    def answer(q):
+        return layer(torch.softmax(q @ q.mT, -1) @ q)
+    """
+    f = answer(engine, source, forbid=("scaled_dot_product_attention", "cross_entropy"))
+    assert f(torch.ones(2, 3, 4)).shape == (2, 3, 4)
+
+
+def test_modules_of_earlier_chapters_can_be_imported(engine):
+    modules = {"solutions.early": "def double(x):\n    return 2 * x\n"}
+    f = answer(
+        engine,
+        """
+        import solutions
+        from solutions.early import double
+        def answer(x): return double(x)
+        """,
+        modules=modules,
+    )
+    assert f(3) == 6
+    link = engine.open([("cell", "from solutions.late import f")], "f", modules=modules)
+    assert link.startup["cells"][0]["error"]["error"] == "ModuleNotFoundError"
+
+
+def test_the_report_of_the_cells(engine):
+    cells = [("one", "x = 1"), ("two", "\n1 / 0\nx = 2"), ("three", "def f(): return x")]
+    link = engine.open(cells, "f")
+    assert link.startup["found"]
+    errors = [cell["error"] for cell in link.startup["cells"]]
+    assert [error and (error["error"], error["line"]) for error in errors] == [
+        None,
+        ("ZeroDivisionError", 2),
+        None,
+    ]
+    assert link.request({"op": "call", "object": 0}) == {"value": 1}
+
+
+def test_an_answer_that_is_not_there(engine):
+    link = engine.open([("cell", "x = 1")], "f")
+    assert not link.startup["found"]
+    assert link.request({"op": "call", "object": 0})["error"] == "NameError"
+
+
+def test_cells_that_never_end_lose_the_link(engine):
+    link = engine.open([("cell", "while True: pass")], "f")
+    assert link.startup is None
+    with pytest.raises(LinkLost, match="timeout"):
+        link.request({"op": "call", "object": 0})
+
+
+def test_every_sandbox_draws_the_same(engine):
+    source = (
+        "import random, numpy\ndef answer(): return [random.random(), torch.rand(2), hash('a')]"
+    )
+    first, second = (answer(engine, source)() for _ in range(2))
+    assert first[0] == second[0]
+    assert torch.equal(first[1], second[1])
+    assert first[2] == second[2]
+
+
+def test_scratch_is_empty_for_each(engine):
+    source = """
+    import os, tempfile
+    def answer():
+        before = os.listdir(tempfile.gettempdir())
+        with tempfile.NamedTemporaryFile(delete=False) as file: file.write(b"x")
+        return before, len(os.listdir(tempfile.gettempdir()))
+    """
+    for _ in range(2):
+        assert answer(engine, source)() == ([], 1)
+
+
+def test_several_threads_may_open(engine):
+    results = []
+
+    def work(n):
+        results.append(answer(engine, f"def answer(): return {n}")() == n)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [True] * 8
+
+
+def below(engine):
+    return psutil.Process(engine._warm._process.pid).children(recursive=True)
+
+
+def gone(processes):
+    return not psutil.wait_procs(processes, timeout=10)[1]
+
+
+def test_a_closed_link_leaves_no_process(engine):
+    link = engine.open([("cell", "def f(): return 1")], "f")
+    before = len(below(engine))
+    link.close()
+    deadline = time.monotonic() + 10
+    while len(below(engine)) >= before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert len(below(engine)) == before - 1
+    with pytest.raises(LinkLost):
+        link.request({"op": "call", "object": 0})
+
+
+@pytest.mark.parametrize("victim", ["launcher", "zygote"])
+def test_a_killed_warm_process_is_replaced(engine, victim):
+    link = engine.open([("cell", "def f(): return 1")], "f")
+    launcher = psutil.Process(engine._warm._process.pid)
+    family = [launcher, *below(engine)]
+    (launcher if victim == "launcher" else launcher.children()[0]).kill()
+    assert gone(family)  # the kernel ends the sandboxes with it
+    with pytest.raises(LinkLost, match="crashed"):
+        link.request({"op": "call", "object": 0})
+    assert answer(engine, "def answer(): return 2")() == 2
+
+
+def test_a_killed_sandbox_costs_its_link_alone(engine):
+    one = engine.open([("cell", "def f(): return 1")], "f")
+    two = engine.open([("cell", "def f(): return 2")], "f")
+    os.kill(one._transport._pid, signal.SIGKILL)
+    with pytest.raises(LinkLost, match="crashed"):
+        one.request({"op": "call", "object": 0})
+    assert two.request({"op": "call", "object": 0}) == {"value": 2}
+
+
+_RUN = """
+import sys, time
+from autograder.engine import Engine
+engine = Engine(sandbox=sys.argv[1])
+link = engine.open([("cell", "def f():\\n    while True: pass")], "f")
+print(engine._warm._process.pid, flush=True)
+link.request({"op": "call", "object": 0})
+"""
+
+
+def test_a_killed_engine_leaves_no_process(engine):
+    run = subprocess.Popen(
+        [sys.executable, "-c", _RUN, engine.tier],
+        stdout=subprocess.PIPE,
+        cwd=Path(__file__).parents[1],
+    )
+    launcher = psutil.Process(int(run.stdout.readline()))
+    family = [launcher, *launcher.children(recursive=True)]
+    assert len(family) >= 3
+    run.kill()
+    run.communicate()
+    assert gone(family)
+
+
+def test_close_ends_everything():
+    with Engine(sandbox=os.environ.get("AUTOGRADER_TIER", "namespaces")) as engine:
+        engine.open([("cell", "def f(): return 1")], "f")
+        family = [psutil.Process(engine._warm._process.pid), *below(engine)]
+        scratch = engine._warm._scratch
+    assert gone(family)
+    assert not scratch or not Path(scratch).exists()
+
+
+def test_without_walls_it_refuses_in_one_line(monkeypatch):
+    def refuse(tier, limits, preload):
+        raise OSError(f"no {tier} here")
+
+    monkeypatch.setattr(engine_module, "_WarmProcess", refuse)
+    with pytest.raises(SandboxUnavailable) as caught:
+        Engine()
+    text = str(caught.value)
+    assert "\n" not in text
+    assert "no namespaces here" in text
+    assert "no landlock here" in text
+    assert "--sandbox none" in text
+
+
+def test_none_warns_and_works():
+    with pytest.warns(UserWarning, match="without a sandbox"):
+        engine = Engine(sandbox="none", limits=Limits(startup_seconds=20, request_seconds=0.5))
+    link = engine.open([("cell", "def f(x):\n    while x: pass\n    return 1")], "f")
+    assert link.request({"op": "call", "object": 0, "args": [0]}) == {"value": 1}
+    with pytest.raises(LinkLost, match="timeout"):
+        link.request({"op": "call", "object": 0, "args": [1]})
+    assert gone(
+        [psutil.Process(link._transport._process.pid)]
+        if psutil.pid_exists(link._transport._process.pid)
+        else []
+    )
+
+
+def test_learners_do_not_load_the_engine():
+    code = "import autograder, autograder.guest.executor, sys; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[1],
+    ).stdout.split()
+    assert not {name for name in loaded if name.startswith("autograder.engine")}
+    assert not {"msgpack", "psutil"} & set(loaded)

@@ -1,0 +1,156 @@
+"""The wire: what goes in comes out, and no bytes at all do anything but raise Garbled."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+
+import msgpack
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autograder.guest.plain import DTYPES, MAX_ITEMS, Callback, NotPlain, Opaque
+from autograder.guest.wire import HEADER, Garbled, decode, encode
+
+LEAVES = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False)
+    | st.text()
+    | st.builds(Opaque, st.integers(0, 2**32 - 1))
+    | st.builds(Callback, st.integers(0, 2**32 - 1))
+)
+PLAIN = st.recursive(
+    LEAVES,
+    lambda inner: (
+        st.lists(inner) | st.lists(inner).map(tuple) | st.dictionaries(st.text(), inner, max_size=5)
+    ),
+    max_leaves=20,
+)
+
+
+def body(value):
+    return encode(value, 7)[HEADER.size :]
+
+
+def same(a, b):
+    """Equal, of the same types all the way down."""
+    if type(a) is not type(b):
+        return False
+    if type(a) in (list, tuple):
+        return len(a) == len(b) and all(map(same, a, b))
+    if type(a) is dict:
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    return a == b
+
+
+@given(PLAIN)
+def test_plain_data_comes_back_with_its_types(value):
+    # half a surrogate pair is no text that can be sent; it is replaced
+    expected = _without_surrogates(value)
+    assert same(decode(body(value)), expected)
+
+
+def _without_surrogates(value):
+    if type(value) is str:
+        return value.encode("utf-8", "replace").decode()
+    if type(value) in (list, tuple):
+        return type(value)(map(_without_surrogates, value))
+    if type(value) is dict:
+        return {_without_surrogates(k): _without_surrogates(v) for k, v in value.items()}
+    return value
+
+
+@pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2), (2, 3, 4)])
+def test_tensors_come_back_bit_for_bit(dtype, shape):
+    tensor = (torch.randn(shape, dtype=torch.float64) * 3).to(dtype)
+    back = decode(body(tensor))
+    assert type(back) is torch.Tensor
+    assert back.dtype == dtype
+    assert torch.equal(back, tensor)
+
+
+def test_views_conjugates_and_strides_come_back_as_values():
+    tensor = torch.randn(3, 4, dtype=torch.complex64)
+    for view in (
+        tensor.T,
+        tensor[:, ::2],
+        tensor.conj(),
+        tensor.conj().imag,
+        tensor.expand(2, 3, 4),
+    ):
+        assert torch.equal(decode(body(view)), view)
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_do_anything_but_raise(data):
+    with contextlib.suppress(Garbled):
+        decode(data)
+
+
+@settings(max_examples=300)
+@given(st.data())
+def test_a_message_with_changed_bytes_is_a_message_or_garbled(data):
+    message = bytearray(
+        body({"reply": {"value": (torch.ones(2, 3), [1, "a"]), "args": [Opaque(3)]}})
+    )
+    for _ in range(data.draw(st.integers(1, 4))):
+        message[data.draw(st.integers(0, len(message) - 1))] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(Garbled):
+        decode(bytes(message))
+
+
+def tensor_bytes(head, raw=b""):
+    packed = msgpack.packb(head)
+    return msgpack.packb(msgpack.ExtType(2, struct.pack("<H", len(packed)) + packed + raw))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b"\x91" * 5_000 + b"\xc0", id="lists in lists"),
+        pytest.param(b"\xdd\xff\xff\xff\xff", id="a list of four billion"),
+        pytest.param(msgpack.packb([0] * (MAX_ITEMS + 2_000)), id="too many items"),
+        pytest.param(msgpack.packb({1: 2}), id="a key that is a number"),
+        pytest.param(msgpack.packb({b"a": 2}), id="a key that is bytes"),
+        pytest.param(msgpack.packb(b"bytes"), id="bytes"),
+        pytest.param(b"\xa2\xff\xfe", id="a text that is none"),
+        pytest.param(msgpack.packb(msgpack.Timestamp(1)), id="a time"),
+        pytest.param(msgpack.packb(msgpack.ExtType(9, b"")), id="an unknown extension"),
+        pytest.param(msgpack.packb(msgpack.ExtType(1, b"\x01")), id="a tuple that is a number"),
+        pytest.param(msgpack.packb(msgpack.ExtType(3, b"\x01")), id="a reference cut short"),
+        pytest.param(msgpack.packb(msgpack.ExtType(2, b"\x01")), id="a tensor cut short"),
+        pytest.param(tensor_bytes(["float32", [2]], b"1234567"), id="a byte too few"),
+        pytest.param(tensor_bytes(["float32", [2]], b"123456789"), id="a byte too many"),
+        pytest.param(tensor_bytes(["object", [1]], b"12345678"), id="an unknown dtype"),
+        pytest.param(tensor_bytes(["float32", [-1]]), id="a negative size"),
+        pytest.param(tensor_bytes(["float32", [0, 2**62]]), id="an empty tensor of a huge shape"),
+        pytest.param(tensor_bytes(["float32", [True]], b"1234"), id="a size that is a bool"),
+        pytest.param(tensor_bytes(["float32", [1] * 70], b"1234"), id="seventy axes"),
+        pytest.param(tensor_bytes(["bool", [2]], b"\x00\x02"), id="a bool that is two"),
+        pytest.param(tensor_bytes("float32"), id="a head that is a text"),
+        pytest.param(msgpack.packb(1) + msgpack.packb(2), id="two messages in one"),
+        pytest.param(b"", id="nothing"),
+    ],
+)
+def test_garbled(data):
+    with pytest.raises(Garbled):
+        decode(data)
+
+
+def test_tuples_in_tuples_end():
+    item = None
+    for _ in range(100):
+        item = msgpack.ExtType(1, msgpack.packb([item]))
+    with pytest.raises(Garbled):
+        decode(msgpack.packb(item))
+
+
+@pytest.mark.parametrize("value", [2**64, object(), {1, 2}, type("Int", (int,), {})(3)])
+def test_what_is_not_plain_is_not_sent(value):
+    with pytest.raises(NotPlain):
+        encode([value], 0)
