@@ -1,0 +1,186 @@
+"""One submission, from its bytes to its result: whatever it holds, there is one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from autograder import chapters
+from autograder.answer import LinkLost
+from autograder.bench.sample_class import Author, cell_of, code, insert_before, saved
+from autograder.grading.run import Graded, Grader
+from tests.in_process import InProcess
+
+AUTHOR = Author()
+STEMS = ("intro", "attention")
+RIGHT = AUTHOR.notebook(AUTHOR.reference)
+TOTAL = sum(item.points for item in AUTHOR.exercises.values())
+
+
+@pytest.fixture(scope="module")
+def grader() -> Grader:
+    return Grader(InProcess())
+
+
+def grade(grader: Grader, data: bytes, name: str = "attention.ipynb", **keys: Any) -> Graded:
+    return grader.grade(data, name, stems=STEMS, **keys)
+
+
+def test_a_right_answer_gets_all_points(grader: Grader) -> None:
+    result = grade(grader, saved(RIGHT)).result
+    assert (result.status, result.chapter, result.score) == ("graded", "attention", TOTAL)
+    assert result.notes == ()
+
+
+def test_an_untouched_notebook_gets_none_and_is_empty(grader: Grader) -> None:
+    result = grade(grader, saved(AUTHOR.notebook({}))).result
+    assert (result.status, result.score) == ("empty", 0)
+    assert result.max_score == TOTAL
+
+
+@pytest.mark.parametrize(
+    ("data", "name", "status", "chapter"),
+    [
+        (b"", "attention.ipynb", "unreadable", "attention"),
+        (b"%PDF-1.4", "x.ipynb", "unreadable", ""),
+        (b'{"cells": []}', "attention.ipynb", "empty", "attention"),
+        (b'{"cells": [{"cell_type": "code", "source": "1"}]}', "x.ipynb", "unreadable", ""),
+    ],
+)
+def test_what_cannot_be_graded(
+    grader: Grader, data: bytes, name: str, status: str, chapter: str
+) -> None:
+    result = grade(grader, data, name).result
+    assert (result.status, result.chapter, result.score) == (status, chapter, 0)
+    assert len(result.notes) == 1
+    assert result.max_score == (TOTAL if chapter else 0)
+
+
+def test_a_notebook_of_another_chapter(grader: Grader) -> None:
+    """It is graded as what it is, but not where one chapter is asked for."""
+    data = saved(Author("intro").notebook({}))
+    assert grade(grader, data).result.chapter == "intro"
+    result = grade(grader, data, expected="attention").result
+    assert (result.chapter, result.status, result.score) == ("attention", "empty", 0)
+    assert "`intro`" in result.notes[0]
+    assert result.max_score == TOTAL
+
+
+def test_a_cell_that_python_cannot_read_says_where(grader: Grader) -> None:
+    source = "def padding_mask(ids):\n    return (ids != 0\n"
+    answers = {**AUTHOR.reference, "padding_mask": source}
+    result = grade(grader, saved(AUTHOR.notebook(answers))).result
+    assert result.score == TOTAL - AUTHOR.exercises["padding_mask"].points
+    message = next(e for e in result.exercises if e.id.endswith("padding_mask")).checks[0].message
+    assert "line 2" in message
+
+
+def test_an_answer_whose_cell_raises_says_what(grader: Grader) -> None:
+    source = "@nothing\ndef padding_mask(ids):\n    return ids\n"
+    answers = {**AUTHOR.reference, "padding_mask": source}
+    result = grade(grader, saved(AUTHOR.notebook(answers))).result
+    message = next(e for e in result.exercises if e.id.endswith("padding_mask")).checks[0].message
+    assert "NameError" in message
+    assert "nothing" in message
+
+
+def test_a_follow_up_names_its_cause(grader: Grader) -> None:
+    answers = {**AUTHOR.reference, "masked_softmax": AUTHOR.wrong["masked_softmax"]["mask_ignored"]}
+    result = grade(grader, saved(AUTHOR.notebook(answers))).result
+    (note,) = result.notes
+    assert note.startswith("`masked_softmax` is not right")
+    assert "`scaled_dot_product_attention`" in note
+    assert result.status == "graded"
+
+
+def test_a_warning_on_standard_error_costs_nothing(grader: Grader) -> None:
+    notebook = AUTHOR.notebook(AUTHOR.reference)
+    cell = cell_of(notebook, "padding_mask")
+    cell["source"] = cell["source"].replace(
+        "return", "import sys; print('hm', file=sys.stderr); return"
+    )
+    insert_before(notebook, "padding_mask", code("import warnings; warnings.warn('x')"))
+    assert grade(grader, saved(notebook)).result.score == TOTAL
+
+
+class _Breaking(InProcess):
+    """Loses every link to one exercise, for a reason."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__()
+        self.name, self.reason = name, reason
+
+    def open(self, cells: Any, name: str, **keys: Any) -> Any:
+        link = super().open(cells, name, **keys)
+        if name != self.name:
+            return link
+        reason = self.reason
+
+        class Lost:
+            def request(self, message: dict[str, Any]) -> dict[str, Any]:
+                raise LinkLost(reason)
+
+        return Lost()
+
+
+@pytest.mark.parametrize(
+    ("reason", "status"),
+    [("timeout", "timeout"), ("memory", "memory"), ("crashed", "crashed"), ("garbled", "crashed")],
+)
+def test_a_limit_costs_its_exercise_alone_and_is_tried_again(reason: str, status: str) -> None:
+    engine = _Breaking("padding_mask", reason)
+    grader = Grader(engine)
+    first = grade(grader, saved(RIGHT))
+    assert first.again == ("attention.padding_mask",)
+    asked = sum(name == "padding_mask" for name, _cells in engine.opened)
+    assert asked == 1  # given up at once: it will be tried alone
+    known = {
+        first.keys[item.id]: item for item in first.result.exercises if item.id not in first.again
+    }
+    engine.opened.clear()
+    second = grade(grader, saved(RIGHT), known=known, alone=True)
+    assert {name for name, _cells in engine.opened} == {"padding_mask"}
+    checks = len(AUTHOR.exercises["padding_mask"].checks)
+    assert len(engine.opened) == checks  # each check its one full chance
+    assert second.again == ()
+    assert second.result.status == status
+    assert second.result.score == TOTAL - AUTHOR.exercises["padding_mask"].points
+
+
+def test_what_is_known_is_not_run_again(grader: Grader) -> None:
+    first = grade(grader, saved(RIGHT))
+    known = {first.keys[item.id]: item for item in first.result.exercises}
+    engine = InProcess()
+    second = Grader(engine).grade(saved(RIGHT), "attention.ipynb", stems=STEMS, known=known)
+    assert engine.opened == []
+    assert second.result == first.result
+
+
+def test_a_failed_check_is_asked_again_in_a_fresh_sandbox() -> None:
+    engine = InProcess()
+    answers = {**AUTHOR.reference, "padding_mask": AUTHOR.wrong["padding_mask"]["true_at_padding"]}
+    result = grade(Grader(engine), saved(AUTHOR.notebook(answers))).result
+    checks = next(e for e in result.exercises if e.id.endswith("padding_mask")).checks
+    failed = sum(not check.passed for check in checks)
+    assert failed
+    opened = sum(name == "padding_mask" for name, _cells in engine.opened)
+    assert opened == 1 + failed
+
+
+def test_an_untouched_exercise_is_run_once_for_the_whole_class() -> None:
+    engine = InProcess()
+    grader = Grader(engine)
+    data = saved(AUTHOR.notebook({}))
+    first = grade(grader, data).result
+    count = len(engine.opened)
+    assert grade(grader, data).result == first
+    assert len(engine.opened) == count
+
+
+def test_the_solutions_are_not_what_is_run() -> None:
+    engine = InProcess()
+    grade(Grader(engine), saved(AUTHOR.notebook({})))
+    text = "\n".join(source for _name, cells in engine.opened for _label, source in cells)
+    for name in chapters.exercises("attention"):
+        assert AUTHOR.reference[name] not in text
