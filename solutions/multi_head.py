@@ -170,23 +170,28 @@ class MultiHeadAttention(nn.Module):
         ### END SOLUTION
 
 
-def head_contributions(heads: Tensor, weight: Tensor) -> Tensor:
-    """What each head adds to the output of the layer.
+def weights_from_torch(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Weights of ``nn.MultiheadAttention`` under the names of our ``MultiHeadAttention``.
 
     Args:
-        heads: what the heads computed, shape (B, H, T, d), before they are merged.
-        weight: the weight of the output map as ``nn.Linear`` stores it, shape (D, H·d).
+        state: the ``state_dict()`` of an ``nn.MultiheadAttention(D, H)``: ``in_proj_weight``
+            (3D, D), which is queries, keys and values stacked, ``out_proj.weight`` (D, D), and with
+            ``bias=True`` also ``in_proj_bias`` (3D,) and ``out_proj.bias`` (D,).
 
     Returns:
-        Shape (B, H, T, D). Its sum over the heads is ``merge_heads(heads) @ weight.T``: the output
-        of the layer without the output map's bias.
-
-    Source: Vaswani et al. 2017, section 3.2.2, with Concat and W_O multiplied out.
+        ``query.weight``, ``key.weight``, ``value.weight``, ``output.weight``, (D, D) each, and
+        where the state has biases ``query.bias``, ``key.bias``, ``value.bias``, ``output.bias``.
     """
     ### BEGIN SOLUTION
-    H, d = heads.size(1), heads.size(-1)
-    per_head = weight.reshape(-1, H, d).permute(1, 2, 0)  # (H, d, D)
-    return heads @ per_head  # (B, H, T, D)
+    names = ("query", "key", "value")
+    ours = {"output.weight": state["out_proj.weight"]}
+    for name, weight in zip(names, state["in_proj_weight"].chunk(3), strict=True):
+        ours[f"{name}.weight"] = weight  # (D, D)
+    if "in_proj_bias" in state:
+        ours["output.bias"] = state["out_proj.bias"]
+        for name, bias in zip(names, state["in_proj_bias"].chunk(3), strict=True):
+            ours[f"{name}.bias"] = bias  # (D,)
+    return ours
     ### END SOLUTION
 
 
@@ -229,28 +234,23 @@ def multi_head_cost(
     ### END SOLUTION
 
 
-def weights_from_torch(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Weights of ``nn.MultiheadAttention`` under the names of our ``MultiHeadAttention``.
+def head_contributions(heads: Tensor, weight: Tensor) -> Tensor:
+    """What each head adds to the output of the layer.
 
     Args:
-        state: the ``state_dict()`` of an ``nn.MultiheadAttention(D, H)``: ``in_proj_weight``
-            (3D, D), which is queries, keys and values stacked, ``out_proj.weight`` (D, D), and with
-            ``bias=True`` also ``in_proj_bias`` (3D,) and ``out_proj.bias`` (D,).
+        heads: what the heads computed, shape (B, H, T, d), before they are merged.
+        weight: the weight of the output map as ``nn.Linear`` stores it, shape (D, H·d).
 
     Returns:
-        ``query.weight``, ``key.weight``, ``value.weight``, ``output.weight``, (D, D) each, and
-        where the state has biases ``query.bias``, ``key.bias``, ``value.bias``, ``output.bias``.
+        Shape (B, H, T, D). Its sum over the heads is ``merge_heads(heads) @ weight.T``: the output
+        of the layer without the output map's bias.
+
+    Source: Vaswani et al. 2017, section 3.2.2, with Concat and W_O multiplied out.
     """
     ### BEGIN SOLUTION
-    names = ("query", "key", "value")
-    ours = {"output.weight": state["out_proj.weight"]}
-    for name, weight in zip(names, state["in_proj_weight"].chunk(3), strict=True):
-        ours[f"{name}.weight"] = weight  # (D, D)
-    if "in_proj_bias" in state:
-        ours["output.bias"] = state["out_proj.bias"]
-        for name, bias in zip(names, state["in_proj_bias"].chunk(3), strict=True):
-            ours[f"{name}.bias"] = bias  # (D,)
-    return ours
+    H, d = heads.size(1), heads.size(-1)
+    per_head = weight.reshape(-1, H, d).permute(1, 2, 0)  # (H, d, D)
+    return heads @ per_head  # (B, H, T, D)
     ### END SOLUTION
 
 

@@ -7,7 +7,7 @@ from torch import nn
 
 from autograder.bank import right, right_edit, wrong, wrong_edit
 from autograder.i18n import _
-from solutions.attention import attention_cost, masked_softmax, scaled_dot_product_attention
+from solutions.attention import masked_softmax, scaled_dot_product_attention
 from solutions.multi_head import MultiHeadAttention, merge_heads, split_heads
 
 # --- split_heads -----------------------------------------------------------------------------
@@ -854,219 +854,223 @@ right_edit(
     style="both sides scaled before the product, own dropout",
 )
 
-# --- head_contributions ----------------------------------------------------------------------
+# --- weights_from_torch ----------------------------------------------------------------------
 
-ADDS = "head_contributions"
+CARRY = "weights_from_torch"
+_CUT = 'state["in_proj_weight"].chunk(3)'
+_CUT_BIAS = 'state["in_proj_bias"].chunk(3)'
+_NAMES = 'names = ("query", "key", "value")'
 
-
-@wrong(
-    ADDS,
-    see="mha-contributions",
-    rung=2,
-    why=_(
-        "Head h is given rows h·d to (h + 1)·d of the weight. nn.Linear stores (out, in): what a "
-        "head is multiplied by stands in its columns."
-    ),
-)
-def rows_for_columns(heads, weight):
-    B, H, T, d = heads.shape
-    return torch.stack([heads[:, h] @ weight[h * d : (h + 1) * d] for h in range(H)], dim=1)
-
-
-@wrong(
-    ADDS,
-    see="mha-contributions",
-    rung=1,
-    why=_(
-        "Head h is given every H-th column of the weight. Merged heads stand side by side, so head "
-        "h owns d neighbouring columns."
-    ),
-)
-def every_hth_column(heads, weight):
-    H = heads.shape[1]
-    return torch.stack([heads[:, h] @ weight[:, h::H].T for h in range(H)], dim=1)
-
-
-@wrong(
-    ADDS,
-    see="mha-contributions",
+wrong_edit(
+    CARRY,
+    "keys_before_queries",
+    {_NAMES: 'names = ("key", "query", "value")'},
+    why=_("The first third goes to the keys. PyTorch stacks queries, keys, values, in this order."),
+    see="mha-against-torch",
     rung=3,
-    why=_("Every head is multiplied by the columns of head 0."),
 )
-def columns_of_the_first_head(heads, weight):
-    d = heads.shape[-1]
-    return heads @ weight[:, :d].T
-
-
-@wrong(
-    ADDS,
-    see="mha-contributions",
+wrong_edit(
+    CARRY,
+    "values_before_keys",
+    {_NAMES: 'names = ("query", "value", "key")'},
+    why=_("The second third goes to the values. PyTorch stacks queries, keys, values."),
+    see="mha-against-torch",
     rung=3,
-    why=_("Head h meets the columns of the head that is as far from the other end."),
 )
-def columns_in_reverse_order(heads, weight):
-    H, d = heads.shape[1], heads.shape[-1]
-    parts = weight.reshape(-1, H, d).flip(1)
-    return torch.stack([heads[:, h] @ parts[:, h].T for h in range(H)], dim=1)
-
-
-@wrong(
-    ADDS,
-    see="mha-contributions",
-    rung=1,
+wrong_edit(
+    CARRY,
+    "cut_by_columns",
+    {_CUT: 'state["in_proj_weight"].chunk(3, dim=1)'},
     why=_(
-        "Each part is the whole output divided by H. The heads do not add alike: that is what the "
-        "parts are to show."
+        "The stacked weight is cut along its columns. Columns belong to inputs; the three maps "
+        "stand above one another in the rows, the outputs."
     ),
+    see="mha-against-torch",
+    rung=2,
 )
-def even_share_of_the_output(heads, weight):
-    B, H, T, d = heads.shape
-    whole = heads.transpose(1, 2).reshape(B, T, H * d) @ weight.T
-    return (whole / H).unsqueeze(1).repeat(1, H, 1, 1)
-
-
-@wrong(
-    ADDS,
-    see="mha-contributions",
-    rung=1,
-    why=_("Each part is the whole output, so that they add up to H times the output."),
-)
-def whole_output_for_each_head(heads, weight):
-    B, H, T, d = heads.shape
-    whole = heads.transpose(1, 2).reshape(B, T, H * d) @ weight.T
-    return whole.unsqueeze(1).repeat(1, H, 1, 1)
-
-
-@wrong(
-    ADDS,
-    see="mha-contributions",
-    rung=1,
-    why=_(
-        "This is what is left of the output when a head is cut. Asked for is what the head adds: "
-        "the difference of the two."
-    ),
-)
-def what_is_left_without_the_head(heads, weight):
-    B, H, T, d = heads.shape
-    left = []
-    for h in range(H):
-        cut = heads.clone()
-        cut[:, h] = 0
-        left.append(cut.transpose(1, 2).reshape(B, T, H * d) @ weight.T)
-    return torch.stack(left, dim=1)
-
-
-@wrong(
-    ADDS,
-    see="mha-contributions",
-    rung=1,
-    why=_("The parts are added up already. They are wanted one by one, on an axis of heads."),
-)
-def parts_already_added(heads, weight):
-    B, H, T, d = heads.shape
-    return heads.transpose(1, 2).reshape(B, T, H * d) @ weight.T
-
-
-@wrong(
-    ADDS,
-    see="mha-contributions",
+wrong_edit(
+    CARRY,
+    "every_third_row",
+    {
+        _CUT: '[state["in_proj_weight"][i::3] for i in range(3)]',
+        _CUT_BIAS: '[state["in_proj_bias"][i::3] for i in range(3)]',
+    },
+    why=_("Each map gets every third row. The maps stand in blocks of D rows."),
+    see="mha-against-torch",
     rung=3,
-    why=_("The parts are right, but the axis of heads stands behind the positions."),
 )
-def heads_behind_positions(heads, weight):
-    H, d = heads.shape[1], heads.shape[-1]
-    return torch.einsum("bhti,ohi->btho", heads, weight.reshape(-1, H, d))
-
-
-@wrong(
-    ADDS,
-    see="mha-contributions",
+wrong_edit(
+    CARRY,
+    "weights_transposed",
+    {
+        'ours[f"{name}.weight"] = weight': 'ours[f"{name}.weight"] = weight.T',
+        '{"output.weight": state["out_proj.weight"]}': (
+            '{"output.weight": state["out_proj.weight"].T}'
+        ),
+    },
+    why=_(
+        "All weights are transposed. PyTorch's layer and nn.Linear store them alike, as (out, in)."
+    ),
+    see="mha-against-torch",
     rung=1,
-    why=_(
-        "The head is put into its place in the merged vector, with zeros around it, but the output "
-        "map is not applied."
-    ),
 )
-def output_map_not_applied(heads, weight):
-    B, H, T, d = heads.shape
-    parts = torch.zeros(B, H, T, weight.shape[0])
-    for h in range(H):
-        width = parts[:, h, :, h * d : (h + 1) * d].shape[-1]
-        parts[:, h, :, h * d : (h + 1) * d] = heads[:, h, :, :width]
-    return parts
+wrong_edit(
+    CARRY,
+    "stacked_weights_transposed",
+    {'ours[f"{name}.weight"] = weight': 'ours[f"{name}.weight"] = weight.T'},
+    why=_("The three stacked weights are transposed. They are stored as (out, in) already."),
+    see="mha-against-torch",
+    rung=1,
+)
+wrong_edit(
+    CARRY,
+    "output_map_transposed",
+    {
+        '{"output.weight": state["out_proj.weight"]}': (
+            '{"output.weight": state["out_proj.weight"].T}'
+        )
+    },
+    why=_("The weight of the output map is transposed. It is stored as (out, in) already."),
+    see="mha-against-torch",
+    rung=1,
+)
+wrong_edit(
+    CARRY,
+    "biases_taken_for_granted",
+    {'if "in_proj_bias" in state:': "if True:"},
+    why=_("A layer made with bias=False has no biases in its state: asking for them is an error."),
+    see="mha-against-torch",
+    rung=2,
+)
+wrong_edit(
+    CARRY,
+    "biases_forgotten",
+    {'if "in_proj_bias" in state:': "if False:"},
+    why=_("Only the weights are carried over; the four biases are missing."),
+    see="mha-against-torch",
+    rung=3,
+)
+wrong_edit(
+    CARRY,
+    "output_bias_forgotten",
+    {'ours["output.bias"] = state["out_proj.bias"]': "pass"},
+    why=_("The bias of the output map is missing."),
+    see="mha-against-torch",
+    rung=3,
+)
+wrong_edit(
+    CARRY,
+    "biases_in_another_order",
+    {"zip(names, " + _CUT_BIAS: "zip(names[::-1], " + _CUT_BIAS},
+    why=_("The weights are in order; the biases of queries and values are exchanged."),
+    see="mha-against-torch",
+    rung=3,
+)
+wrong_edit(
+    CARRY,
+    "whole_stack_for_each_map",
+    {
+        'ours[f"{name}.weight"] = weight': 'ours[f"{name}.weight"] = state["in_proj_weight"]',
+        'ours[f"{name}.bias"] = bias': 'ours[f"{name}.bias"] = state["in_proj_bias"]',
+    },
+    why=_("Each map gets all 3D rows. Its own are D of them."),
+    see="mha-against-torch",
+    rung=1,
+)
+wrong_edit(
+    CARRY,
+    "zero_biases_added",
+    {
+        "    return ours": """    D = state["out_proj.weight"].size(0)
+    for name in (*names, "output"):
+        ours.setdefault(f"{name}.bias", torch.zeros(D))
+    return ours"""
+    },
+    why=_(
+        "Zeros are made up for biases that are not there. They change no output, but a layer "
+        "without biases refuses to load them."
+    ),
+    see="mha-against-torch",
+    rung=2,
+)
+wrong_edit(
+    CARRY,
+    "their_names_kept",
+    {"    return ours": "    return {**state, **ours}"},
+    why=_("PyTorch's own entries stand beside ours; load_state_dict refuses names too many."),
+    see="mha-against-torch",
+    rung=3,
+)
 
 
 @wrong(
-    ADDS,
-    see="mha-merge-heads",
-    rung=2,
+    CARRY,
+    see="mha-against-torch",
+    rung=3,
     why=_(
-        "The heads were merged by a reshape without a transpose, so the parts belong to a mixture "
-        "of positions and heads."
+        "The values are right, but entries of the state that was handed in are taken out of it: "
+        "whoever gave it cannot use it any more."
     ),
 )
-def merged_without_transpose(heads, weight):
-    B, H, T, d = heads.shape
-    parts = []
-    for h in range(H):
-        alone = torch.zeros_like(heads)
-        alone[:, h] = heads[:, h]
-        parts.append(alone.reshape(B, T, H * d) @ weight.T)
-    return torch.stack(parts, dim=1)
+def takes_their_state_apart(state):
+    ours = {}
+    for kind in ("weight", "bias"):
+        if f"in_proj_{kind}" in state:
+            parts = state.pop(f"in_proj_{kind}").chunk(3)
+            for name, part in zip(("query", "key", "value"), parts, strict=True):
+                ours[f"{name}.{kind}"] = part
+            ours[f"output.{kind}"] = state.pop(f"out_proj.{kind}")
+    return ours
 
 
-@wrong(
-    ADDS,
-    see="mha-contributions",
-    rung=2,
-    why=_(
-        "The values are right, but the heads that were handed in are set to 0 on the way: the "
-        "caller's tensor is spoilt."
-    ),
-)
-def sets_the_heads_to_zero(heads, weight):
-    whole = merge_heads(heads) @ weight.T
-    parts = []
-    for h in range(heads.shape[1]):
-        heads[:, h] = 0
-        left = merge_heads(heads) @ weight.T
-        parts.append(whole - left)
-        whole = left
-    return torch.stack(parts, dim=1)
+@right(CARRY, style="slices of D rows, copied")
+def by_row_slices(state):
+    D = state["in_proj_weight"].shape[1]
+    result = {}
+    for kind in ("weight", "bias"):
+        stacked = state.get("in_proj_" + kind)
+        if stacked is None:
+            continue
+        result["query." + kind] = stacked[:D].clone()
+        result["key." + kind] = stacked[D : 2 * D].clone()
+        result["value." + kind] = stacked[2 * D :].clone()
+        result["output." + kind] = state["out_proj." + kind].clone()
+    return result
 
 
-@right(ADDS, style="loop over slices")
-def by_slices(heads, weight):
-    d = heads.size(-1)
-    found = []
-    for h, head in enumerate(heads.unbind(1)):
-        found.append(nn.functional.linear(head, weight[:, h * d : h * d + d]))
-    return torch.stack(found, 1)
+@right(CARRY, style="unflatten and unbind, another order of names")
+def by_unflatten(state):
+    names = "query", "key", "value"
+    result = {
+        f"{name}.{full.rsplit('_', 1)[1]}": part
+        for full in sorted(state)
+        if full.startswith("in_proj")
+        for name, part in zip(names, state[full].unflatten(0, (3, -1)).unbind(0), strict=True)
+    }
+    result.update(
+        {full.replace("out_proj", "output"): t for full, t in state.items() if "out_proj" in full}
+    )
+    return result
 
 
-@right(ADDS, style="einsum")
-def by_einsum(heads, weight):
-    _B, H, _T, d = heads.shape
-    return torch.einsum("bhtd,ohd->bhto", heads, weight.unflatten(1, (H, d)))
-
-
-@right(ADDS, style="all other heads set to zero")
-def by_cutting_all_others(heads, weight):
-    H = heads.shape[1]
-    keep = torch.eye(H)[:, None, :, None, None]  # (H, 1, H, 1, 1)
-    alone = keep * heads  # (H, B, H, T, d)
-    return torch.stack([merge_heads(item) @ weight.mT for item in alone], dim=1)
-
-
-@right(ADDS, style="difference of the output with and without the head, in float64")
-def by_difference(heads, weight):
-    whole = merge_heads(heads).double() @ weight.T.double()
-    parts = []
-    for h in range(heads.shape[1]):
-        cut = heads.clone()
-        cut[:, h] = 0
-        parts.append(whole - merge_heads(cut).double() @ weight.T.double())
-    return torch.stack(parts, dim=1).to(heads.dtype)
+@right(CARRY, style="loaded into a module and read back")
+def through_a_module(state):
+    D = state["out_proj.weight"].shape[0]
+    biased = "out_proj.bias" in state
+    layer = MultiHeadAttention(D, 1, bias=biased)
+    with torch.no_grad():
+        q, k, v = torch.split(state["in_proj_weight"], D, dim=0)
+        layer.query.weight.copy_(q)
+        layer.key.weight.copy_(k)
+        layer.value.weight.copy_(v)
+        layer.output.weight.copy_(state["out_proj.weight"])
+        if biased:
+            for linear, part in zip(
+                (layer.query, layer.key, layer.value), state["in_proj_bias"].split(D), strict=True
+            ):
+                linear.bias.copy_(part)
+            layer.output.bias.copy_(state["out_proj.bias"])
+    return layer.state_dict()
 
 
 # --- multi_head_cost -------------------------------------------------------------------------
@@ -1299,246 +1303,234 @@ def counted_on_a_layer(B, T, S, D, H, *, kv_heads=None, bytes_per_number=4):
     )
 
 
-@right(COST, style="attention_cost of the last chapter, and floats")
-def with_attention_cost(B, T, S, D, H, *, kv_heads=None, bytes_per_number=4):
+@right(COST, style="shares of D, and floats on the way")
+def with_shares_of_the_width(B, T, S, D, H, *, kv_heads=None, bytes_per_number=4):
     share = (kv_heads or H) / H
-    products, table = attention_cost(B * H, T, S, D // H, D // H, bytes_per_number)
     parameters = 2 * D * (D + 1) * (1 + share)
-    operations = products + 4 * B * D * D * (T + round(S * share, 9))
-    return (
-        round(parameters),
-        round(operations),
-        table,
-        round(2 * B * S * D * share) * bytes_per_number,
-    )
+    operations = 4 * B * D * (D * (T + S * share) + T * S)
+    keys_and_values = 2 * B * S * D * share * bytes_per_number
+    table = B * H * T * S * bytes_per_number
+    return round(parameters), round(operations), table, round(keys_and_values)
 
 
-# --- weights_from_torch ----------------------------------------------------------------------
+# --- head_contributions ----------------------------------------------------------------------
 
-CARRY = "weights_from_torch"
-_CUT = 'state["in_proj_weight"].chunk(3)'
-_CUT_BIAS = 'state["in_proj_bias"].chunk(3)'
-_NAMES = 'names = ("query", "key", "value")'
-
-wrong_edit(
-    CARRY,
-    "keys_before_queries",
-    {_NAMES: 'names = ("key", "query", "value")'},
-    why=_("The first third goes to the keys. PyTorch stacks queries, keys, values, in this order."),
-    see="mha-against-torch",
-    rung=3,
-)
-wrong_edit(
-    CARRY,
-    "values_before_keys",
-    {_NAMES: 'names = ("query", "value", "key")'},
-    why=_("The second third goes to the values. PyTorch stacks queries, keys, values."),
-    see="mha-against-torch",
-    rung=3,
-)
-wrong_edit(
-    CARRY,
-    "cut_by_columns",
-    {_CUT: 'state["in_proj_weight"].chunk(3, dim=1)'},
-    why=_(
-        "The stacked weight is cut along its columns. Columns belong to inputs; the three maps "
-        "stand above one another in the rows, the outputs."
-    ),
-    see="mha-against-torch",
-    rung=2,
-)
-wrong_edit(
-    CARRY,
-    "every_third_row",
-    {
-        _CUT: '[state["in_proj_weight"][i::3] for i in range(3)]',
-        _CUT_BIAS: '[state["in_proj_bias"][i::3] for i in range(3)]',
-    },
-    why=_("Each map gets every third row. The maps stand in blocks of D rows."),
-    see="mha-against-torch",
-    rung=3,
-)
-wrong_edit(
-    CARRY,
-    "weights_transposed",
-    {
-        'ours[f"{name}.weight"] = weight': 'ours[f"{name}.weight"] = weight.T',
-        '{"output.weight": state["out_proj.weight"]}': (
-            '{"output.weight": state["out_proj.weight"].T}'
-        ),
-    },
-    why=_(
-        "All weights are transposed. PyTorch's layer and nn.Linear store them alike, as (out, in)."
-    ),
-    see="mha-against-torch",
-    rung=1,
-)
-wrong_edit(
-    CARRY,
-    "stacked_weights_transposed",
-    {'ours[f"{name}.weight"] = weight': 'ours[f"{name}.weight"] = weight.T'},
-    why=_("The three stacked weights are transposed. They are stored as (out, in) already."),
-    see="mha-against-torch",
-    rung=1,
-)
-wrong_edit(
-    CARRY,
-    "output_map_transposed",
-    {
-        '{"output.weight": state["out_proj.weight"]}': (
-            '{"output.weight": state["out_proj.weight"].T}'
-        )
-    },
-    why=_("The weight of the output map is transposed. It is stored as (out, in) already."),
-    see="mha-against-torch",
-    rung=1,
-)
-wrong_edit(
-    CARRY,
-    "biases_taken_for_granted",
-    {'if "in_proj_bias" in state:': "if True:"},
-    why=_("A layer made with bias=False has no biases in its state: asking for them is an error."),
-    see="mha-against-torch",
-    rung=2,
-)
-wrong_edit(
-    CARRY,
-    "biases_forgotten",
-    {'if "in_proj_bias" in state:': "if False:"},
-    why=_("Only the weights are carried over; the four biases are missing."),
-    see="mha-against-torch",
-    rung=3,
-)
-wrong_edit(
-    CARRY,
-    "output_bias_forgotten",
-    {'ours["output.bias"] = state["out_proj.bias"]': "pass"},
-    why=_("The bias of the output map is missing."),
-    see="mha-against-torch",
-    rung=3,
-)
-wrong_edit(
-    CARRY,
-    "biases_in_another_order",
-    {"zip(names, " + _CUT_BIAS: "zip(names[::-1], " + _CUT_BIAS},
-    why=_("The weights are in order; the biases of queries and values are exchanged."),
-    see="mha-against-torch",
-    rung=3,
-)
-wrong_edit(
-    CARRY,
-    "whole_stack_for_each_map",
-    {
-        'ours[f"{name}.weight"] = weight': 'ours[f"{name}.weight"] = state["in_proj_weight"]',
-        'ours[f"{name}.bias"] = bias': 'ours[f"{name}.bias"] = state["in_proj_bias"]',
-    },
-    why=_("Each map gets all 3D rows. Its own are D of them."),
-    see="mha-against-torch",
-    rung=1,
-)
-wrong_edit(
-    CARRY,
-    "zero_biases_added",
-    {
-        "    return ours": """    D = state["out_proj.weight"].size(0)
-    for name in (*names, "output"):
-        ours.setdefault(f"{name}.bias", torch.zeros(D))
-    return ours"""
-    },
-    why=_(
-        "Zeros are made up for biases that are not there. They change no output, but a layer "
-        "without biases refuses to load them."
-    ),
-    see="mha-against-torch",
-    rung=2,
-)
-wrong_edit(
-    CARRY,
-    "their_names_kept",
-    {"    return ours": "    return {**state, **ours}"},
-    why=_("PyTorch's own entries stand beside ours; load_state_dict refuses names too many."),
-    see="mha-against-torch",
-    rung=3,
-)
+ADDS = "head_contributions"
 
 
 @wrong(
-    CARRY,
-    see="mha-against-torch",
-    rung=3,
+    ADDS,
+    see="mha-contributions",
+    rung=2,
     why=_(
-        "The values are right, but entries of the state that was handed in are taken out of it: "
-        "whoever gave it cannot use it any more."
+        "Head h is given rows h·d to (h + 1)·d of the weight. nn.Linear stores (out, in): what a "
+        "head is multiplied by stands in its columns."
     ),
 )
-def takes_their_state_apart(state):
-    ours = {}
-    for kind in ("weight", "bias"):
-        if f"in_proj_{kind}" in state:
-            parts = state.pop(f"in_proj_{kind}").chunk(3)
-            for name, part in zip(("query", "key", "value"), parts, strict=True):
-                ours[f"{name}.{kind}"] = part
-            ours[f"output.{kind}"] = state.pop(f"out_proj.{kind}")
-    return ours
+def rows_for_columns(heads, weight):
+    B, H, T, d = heads.shape
+    return torch.stack([heads[:, h] @ weight[h * d : (h + 1) * d] for h in range(H)], dim=1)
 
 
-@right(CARRY, style="slices of D rows, copied")
-def by_row_slices(state):
-    D = state["in_proj_weight"].shape[1]
-    result = {}
-    for kind in ("weight", "bias"):
-        stacked = state.get("in_proj_" + kind)
-        if stacked is None:
-            continue
-        result["query." + kind] = stacked[:D].clone()
-        result["key." + kind] = stacked[D : 2 * D].clone()
-        result["value." + kind] = stacked[2 * D :].clone()
-        result["output." + kind] = state["out_proj." + kind].clone()
-    return result
+@wrong(
+    ADDS,
+    see="mha-contributions",
+    rung=1,
+    why=_(
+        "Head h is given every H-th column of the weight. Merged heads stand side by side, so head "
+        "h owns d neighbouring columns."
+    ),
+)
+def every_hth_column(heads, weight):
+    H = heads.shape[1]
+    return torch.stack([heads[:, h] @ weight[:, h::H].T for h in range(H)], dim=1)
 
 
-@right(CARRY, style="unflatten and unbind, another order of names")
-def by_unflatten(state):
-    names = "query", "key", "value"
-    result = {
-        f"{name}.{full.rsplit('_', 1)[1]}": part
-        for full in sorted(state)
-        if full.startswith("in_proj")
-        for name, part in zip(names, state[full].unflatten(0, (3, -1)).unbind(0), strict=True)
-    }
-    result.update(
-        {full.replace("out_proj", "output"): t for full, t in state.items() if "out_proj" in full}
-    )
-    return result
+@wrong(
+    ADDS,
+    see="mha-contributions",
+    rung=3,
+    why=_("Every head is multiplied by the columns of head 0."),
+)
+def columns_of_the_first_head(heads, weight):
+    d = heads.shape[-1]
+    return heads @ weight[:, :d].T
 
 
-@right(CARRY, style="loaded into a module and read back")
-def through_a_module(state):
-    D = state["out_proj.weight"].shape[0]
-    biased = "out_proj.bias" in state
-    layer = MultiHeadAttention(D, 1, bias=biased)
-    with torch.no_grad():
-        q, k, v = torch.split(state["in_proj_weight"], D, dim=0)
-        layer.query.weight.copy_(q)
-        layer.key.weight.copy_(k)
-        layer.value.weight.copy_(v)
-        layer.output.weight.copy_(state["out_proj.weight"])
-        if biased:
-            for linear, part in zip(
-                (layer.query, layer.key, layer.value), state["in_proj_bias"].split(D), strict=True
-            ):
-                linear.bias.copy_(part)
-            layer.output.bias.copy_(state["out_proj.bias"])
-    return layer.state_dict()
+@wrong(
+    ADDS,
+    see="mha-contributions",
+    rung=3,
+    why=_("Head h meets the columns of the head that is as far from the other end."),
+)
+def columns_in_reverse_order(heads, weight):
+    H, d = heads.shape[1], heads.shape[-1]
+    parts = weight.reshape(-1, H, d).flip(1)
+    return torch.stack([heads[:, h] @ parts[:, h].T for h in range(H)], dim=1)
+
+
+@wrong(
+    ADDS,
+    see="mha-contributions",
+    rung=1,
+    why=_(
+        "Each part is the whole output divided by H. The heads do not add alike: that is what the "
+        "parts are to show."
+    ),
+)
+def even_share_of_the_output(heads, weight):
+    B, H, T, d = heads.shape
+    whole = heads.transpose(1, 2).reshape(B, T, H * d) @ weight.T
+    return (whole / H).unsqueeze(1).repeat(1, H, 1, 1)
+
+
+@wrong(
+    ADDS,
+    see="mha-contributions",
+    rung=1,
+    why=_("Each part is the whole output, so that they add up to H times the output."),
+)
+def whole_output_for_each_head(heads, weight):
+    B, H, T, d = heads.shape
+    whole = heads.transpose(1, 2).reshape(B, T, H * d) @ weight.T
+    return whole.unsqueeze(1).repeat(1, H, 1, 1)
+
+
+@wrong(
+    ADDS,
+    see="mha-contributions",
+    rung=1,
+    why=_(
+        "This is what is left of the output when a head is cut. Asked for is what the head adds: "
+        "the difference of the two."
+    ),
+)
+def what_is_left_without_the_head(heads, weight):
+    B, H, T, d = heads.shape
+    left = []
+    for h in range(H):
+        cut = heads.clone()
+        cut[:, h] = 0
+        left.append(cut.transpose(1, 2).reshape(B, T, H * d) @ weight.T)
+    return torch.stack(left, dim=1)
+
+
+@wrong(
+    ADDS,
+    see="mha-contributions",
+    rung=1,
+    why=_("The parts are added up already. They are wanted one by one, on an axis of heads."),
+)
+def parts_already_added(heads, weight):
+    B, H, T, d = heads.shape
+    return heads.transpose(1, 2).reshape(B, T, H * d) @ weight.T
+
+
+@wrong(
+    ADDS,
+    see="mha-contributions",
+    rung=3,
+    why=_("The parts are right, but the axis of heads stands behind the positions."),
+)
+def heads_behind_positions(heads, weight):
+    H, d = heads.shape[1], heads.shape[-1]
+    return torch.einsum("bhti,ohi->btho", heads, weight.reshape(-1, H, d))
+
+
+@wrong(
+    ADDS,
+    see="mha-contributions",
+    rung=1,
+    why=_(
+        "The head is put into its place in the merged vector, with zeros around it, but the output "
+        "map is not applied."
+    ),
+)
+def output_map_not_applied(heads, weight):
+    B, H, T, d = heads.shape
+    parts = torch.zeros(B, H, T, weight.shape[0])
+    for h in range(H):
+        width = parts[:, h, :, h * d : (h + 1) * d].shape[-1]
+        parts[:, h, :, h * d : (h + 1) * d] = heads[:, h, :, :width]
+    return parts
+
+
+@wrong(
+    ADDS,
+    see="mha-merge-heads",
+    rung=2,
+    why=_(
+        "The heads were merged by a reshape without a transpose, so the parts belong to a mixture "
+        "of positions and heads."
+    ),
+)
+def merged_without_transpose(heads, weight):
+    B, H, T, d = heads.shape
+    parts = []
+    for h in range(H):
+        alone = torch.zeros_like(heads)
+        alone[:, h] = heads[:, h]
+        parts.append(alone.reshape(B, T, H * d) @ weight.T)
+    return torch.stack(parts, dim=1)
+
+
+@wrong(
+    ADDS,
+    see="mha-contributions",
+    rung=2,
+    why=_(
+        "The values are right, but the heads that were handed in are set to 0 on the way: the "
+        "caller's tensor is spoilt."
+    ),
+)
+def sets_the_heads_to_zero(heads, weight):
+    whole = merge_heads(heads) @ weight.T
+    parts = []
+    for h in range(heads.shape[1]):
+        heads[:, h] = 0
+        left = merge_heads(heads) @ weight.T
+        parts.append(whole - left)
+        whole = left
+    return torch.stack(parts, dim=1)
+
+
+@right(ADDS, style="loop over slices")
+def by_slices(heads, weight):
+    d = heads.size(-1)
+    found = []
+    for h, head in enumerate(heads.unbind(1)):
+        found.append(nn.functional.linear(head, weight[:, h * d : h * d + d]))
+    return torch.stack(found, 1)
+
+
+@right(ADDS, style="einsum")
+def by_einsum(heads, weight):
+    _B, H, _T, d = heads.shape
+    return torch.einsum("bhtd,ohd->bhto", heads, weight.unflatten(1, (H, d)))
+
+
+@right(ADDS, style="all other heads set to zero")
+def by_cutting_all_others(heads, weight):
+    H = heads.shape[1]
+    keep = torch.eye(H)[:, None, :, None, None]  # (H, 1, H, 1, 1)
+    alone = keep * heads  # (H, B, H, T, d)
+    return torch.stack([merge_heads(item) @ weight.mT for item in alone], dim=1)
+
+
+@right(ADDS, style="difference of the output with and without the head, in float64")
+def by_difference(heads, weight):
+    whole = merge_heads(heads).double() @ weight.T.double()
+    parts = []
+    for h in range(heads.shape[1]):
+        cut = heads.clone()
+        cut[:, h] = 0
+        parts.append(whole - merge_heads(cut).double() @ weight.T.double())
+    return torch.stack(parts, dim=1).to(heads.dtype)
 
 
 # --- grouped_query_attention -----------------------------------------------------------------
 
 GROUPED = "grouped_query_attention"
-
-
-def _spread(x, H):
-    return x.repeat_interleave(H // x.shape[1], dim=1)
 
 
 @wrong(
@@ -1565,7 +1557,9 @@ def keys_tiled_instead_of_interleaved(q, k, v, mask=None):
     ),
 )
 def keys_copied_for_every_head(q, k, v, mask=None):
-    return scaled_dot_product_attention(q, _spread(k, q.shape[1]), _spread(v, q.shape[1]), mask)
+    group = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
+    return scaled_dot_product_attention(q, k, v, mask)
 
 
 @wrong(
@@ -1614,7 +1608,12 @@ def first_key_head_for_all(q, k, v, mask=None):
     why=_("The heads of keys and values are averaged into one before they are used."),
 )
 def key_heads_averaged(q, k, v, mask=None):
-    return first_key_head_for_all(q, k.mean(1, keepdim=True), v.mean(1, keepdim=True), mask)
+    B, H, T, d = q.shape
+    k, v = k.mean(1, keepdim=True), v.mean(1, keepdim=True)
+    if mask is not None:
+        mask = (mask if mask.dim() == 4 else mask[None, None]).repeat(1, 1, H, 1)
+    output, weights = scaled_dot_product_attention(q.reshape(B, 1, H * T, d), k, v, mask)
+    return output.reshape(B, H, T, d), weights.reshape(B, H, T, -1)
 
 
 @wrong(
@@ -1631,7 +1630,8 @@ def queries_of_a_group_averaged(q, k, v, mask=None):
     n = k.shape[1]
     mean = q.reshape(B, n, H // n, T, d).mean(2)
     output, weights = scaled_dot_product_attention(mean, k, v, mask)
-    return _spread(output, H), _spread(weights, H)
+    group = H // n
+    return output.repeat_interleave(group, dim=1), weights.repeat_interleave(group, dim=1)
 
 
 wrong_edit(
@@ -1712,9 +1712,9 @@ wrong_edit(
     why=_("The keys are shared among neighbours, but the values go round in turn."),
 )
 def values_tiled_keys_interleaved(q, k, v, mask=None):
-    H = q.shape[1]
-    group = H // k.shape[1]
-    return scaled_dot_product_attention(q, _spread(k, H), v.repeat(1, group, 1, 1), mask)
+    group = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(group, dim=1), v.repeat(1, group, 1, 1)
+    return scaled_dot_product_attention(q, k, v, mask)
 
 
 @wrong(
@@ -2039,26 +2039,6 @@ right_edit(
 TEST = "heads_test"
 
 
-def _case(B=2, T=5, H=3, d=4, seed=0, size=None):
-    noise = torch.Generator().manual_seed(seed)
-    D = H * d
-    x = torch.randn(B, T, D, generator=noise)
-    scale = D**-0.5 if size is None else size
-    return x, *(torch.randn(D, D, generator=noise) * scale for _ in range(4)), H
-
-
-def _loop(x, w_q, w_k, w_v, w_o, H, root=None):
-    d = x.shape[-1] // H
-    output, weights = 0, []
-    for h in range(H):
-        own = slice(h * d, (h + 1) * d)
-        q, k, v = x @ w_q[:, own], x @ w_k[:, own], x @ w_v[:, own]
-        w = (q @ k.transpose(1, 2) / (root or d**0.5)).softmax(-1)
-        weights.append(w)
-        output = output + w @ v @ w_o[own]
-    return output, torch.stack(weights, 1)
-
-
 @wrong(
     TEST,
     see="mha-testing",
@@ -2066,9 +2046,15 @@ def _loop(x, w_q, w_k, w_v, w_o, H, root=None):
     why=_("Nothing is asserted, so everything passes. A print or a returned False stops nobody."),
 )
 def asserts_nothing(attention):
-    case = _case()
-    output, weights = attention(*case)
-    print(torch.allclose(output, _loop(*case)[0]))
+    torch.manual_seed(0)
+    x = torch.randn(2, 5, 12)
+    w_q, w_k, w_v, w_o = (torch.randn(12, 12) / 12**0.5 for _ in range(4))
+    q, k, v = (split_heads(x @ w, 3) for w in (w_q, w_k, w_v))
+    heads, weights = scaled_dot_product_attention(q, k, v)
+    output = merge_heads(heads) @ w_o
+    found, shown = attention(x, w_q, w_k, w_v, w_o, 3)
+    print(torch.allclose(found, output))
+    return torch.allclose(shown, weights)
 
 
 @wrong(
@@ -2081,7 +2067,13 @@ def asserts_nothing(attention):
     ),
 )
 def turns_everything_away(attention):
-    attention(*_case())
+    torch.manual_seed(0)
+    x = torch.randn(2, 5, 12)
+    w_q, w_k, w_v, w_o = (torch.randn(12, 12) / 12**0.5 for _ in range(4))
+    q, k, v = (split_heads(x @ w, 3) for w in (w_q, w_k, w_v))
+    heads, weights = scaled_dot_product_attention(q, k, v)
+    output = merge_heads(heads) @ w_o
+    found, shown = attention(x, w_q, w_k, w_v, w_o, 3)
     raise AssertionError("wrong")
 
 
@@ -2091,16 +2083,20 @@ def turns_everything_away(attention):
     rung=3,
     form_of="turns_everything_away",
     why=_(
-        "The comparison is exact. Two right implementations add in another order and differ in the "
-        "last digit: allow for rounding."
+        "The comparison is exact. Two right implementations add in another order and differ in "
+        "the last digit: allow for rounding."
     ),
 )
 def compares_exactly(attention):
-    case = _case()
-    output, weights = _loop(*case)
-    found, shown = attention(*case)
-    assert torch.equal(found, output)
-    assert torch.equal(shown, weights)
+    torch.manual_seed(0)
+    x = torch.randn(2, 5, 12)
+    w_q, w_k, w_v, w_o = (torch.randn(12, 12) / 12**0.5 for _ in range(4))
+    q, k, v = (split_heads(x @ w, 3) for w in (w_q, w_k, w_v))
+    heads, weights = scaled_dot_product_attention(q, k, v)
+    output = merge_heads(heads) @ w_o
+    found, shown = attention(x, w_q, w_k, w_v, w_o, 3)
+    assert (found == output + 1e-9).all()
+    assert (shown == weights).all()
 
 
 @wrong(
@@ -2110,10 +2106,15 @@ def compares_exactly(attention):
     why=_("Only shapes are compared. Most mistakes with heads keep every shape as it was."),
 )
 def compares_shapes_only(attention):
-    x, *maps, H = _case()
-    output, weights = attention(x, *maps, H)
-    assert output.shape == x.shape
-    assert weights.shape == (2, H, 5, 5)
+    torch.manual_seed(0)
+    x = torch.randn(2, 5, 12)
+    w_q, w_k, w_v, w_o = (torch.randn(12, 12) / 12**0.5 for _ in range(4))
+    q, k, v = (split_heads(x @ w, 3) for w in (w_q, w_k, w_v))
+    heads, weights = scaled_dot_product_attention(q, k, v)
+    output = merge_heads(heads) @ w_o
+    found, shown = attention(x, w_q, w_k, w_v, w_o, 3)
+    assert found.shape == (2, 5, 12)
+    assert shown.shape == (2, 3, 5, 5)
 
 
 @wrong(
@@ -2126,8 +2127,14 @@ def compares_shapes_only(attention):
     ),
 )
 def looks_at_row_sums_only(attention):
-    _output, weights = attention(*_case())
-    assert torch.allclose(weights.sum(-1), torch.ones(2, 3, 5), atol=1e-5)
+    torch.manual_seed(0)
+    x = torch.randn(2, 5, 12)
+    w_q, w_k, w_v, w_o = (torch.randn(12, 12) / 12**0.5 for _ in range(4))
+    q, k, v = (split_heads(x @ w, 3) for w in (w_q, w_k, w_v))
+    heads, weights = scaled_dot_product_attention(q, k, v)
+    output = merge_heads(heads) @ w_o
+    found, shown = attention(x, w_q, w_k, w_v, w_o, 3)
+    assert torch.allclose(shown.sum(dim=-1), torch.ones(2, 3, 5), atol=1e-5)
 
 
 @wrong(
@@ -2137,8 +2144,14 @@ def looks_at_row_sums_only(attention):
     why=_("The output is compared and the weights that are returned are not."),
 )
 def compares_the_output_only(attention):
-    case = _case()
-    assert torch.allclose(attention(*case)[0], _loop(*case)[0], atol=1e-5)
+    torch.manual_seed(0)
+    x = torch.randn(2, 5, 12)
+    w_q, w_k, w_v, w_o = (torch.randn(12, 12) / 12**0.5 for _ in range(4))
+    q, k, v = (split_heads(x @ w, 3) for w in (w_q, w_k, w_v))
+    heads, weights = scaled_dot_product_attention(q, k, v)
+    output = merge_heads(heads) @ w_o
+    found, shown = attention(x, w_q, w_k, w_v, w_o, 3)
+    assert torch.allclose(found, output, atol=1e-5)
 
 
 @wrong(
@@ -2147,12 +2160,18 @@ def compares_the_output_only(attention):
     rung=1,
     why=_(
         "The weights are compared and the output is not: what happens to the values, in the merge "
-        "and in the last map goes unseen."
+        "and in the last map, goes unseen."
     ),
 )
 def compares_the_weights_only(attention):
-    case = _case()
-    assert torch.allclose(attention(*case)[1], _loop(*case)[1], atol=1e-5)
+    torch.manual_seed(0)
+    x = torch.randn(2, 5, 12)
+    w_q, w_k, w_v, w_o = (torch.randn(12, 12) / 12**0.5 for _ in range(4))
+    q, k, v = (split_heads(x @ w, 3) for w in (w_q, w_k, w_v))
+    heads, weights = scaled_dot_product_attention(q, k, v)
+    output = merge_heads(heads) @ w_o
+    found, shown = attention(x, w_q, w_k, w_v, w_o, 3)
+    assert torch.allclose(shown, weights, atol=1e-5)
 
 
 @wrong(
@@ -2165,9 +2184,13 @@ def compares_the_weights_only(attention):
     ),
 )
 def tests_one_head_only(attention):
-    case = _case(H=1, d=6)
-    output, weights = _loop(*case)
-    found, shown = attention(*case)
+    torch.manual_seed(0)
+    x = torch.randn(2, 5, 12)
+    w_q, w_k, w_v, w_o = (torch.randn(12, 12) / 12**0.5 for _ in range(4))
+    q, k, v = (split_heads(x @ w, 1) for w in (w_q, w_k, w_v))
+    heads, weights = scaled_dot_product_attention(q, k, v)
+    output = merge_heads(heads) @ w_o
+    found, shown = attention(x, w_q, w_k, w_v, w_o, 1)
     assert torch.allclose(found, output, atol=1e-5)
     assert torch.allclose(shown, weights, atol=1e-5)
 
@@ -2182,9 +2205,13 @@ def tests_one_head_only(attention):
     ),
 )
 def tests_one_position_only(attention):
-    case = _case(T=1)
-    output, weights = _loop(*case)
-    found, shown = attention(*case)
+    torch.manual_seed(0)
+    x = torch.randn(2, 1, 12)
+    w_q, w_k, w_v, w_o = (torch.randn(12, 12) / 12**0.5 for _ in range(4))
+    q, k, v = (split_heads(x @ w, 3) for w in (w_q, w_k, w_v))
+    heads, weights = scaled_dot_product_attention(q, k, v)
+    output = merge_heads(heads) @ w_o
+    found, shown = attention(x, w_q, w_k, w_v, w_o, 3)
     assert torch.allclose(found, output, atol=1e-5)
     assert torch.allclose(shown, weights, atol=1e-5)
 
@@ -2199,10 +2226,14 @@ def tests_one_position_only(attention):
     ),
 )
 def last_map_is_the_identity(attention):
-    x, w_q, w_k, w_v, _w_o, H = _case()
-    case = (x, w_q, w_k, w_v, torch.eye(x.shape[-1]), H)
-    output, weights = _loop(*case)
-    found, shown = attention(*case)
+    torch.manual_seed(0)
+    x = torch.randn(2, 5, 12)
+    w_q, w_k, w_v, w_o = (torch.randn(12, 12) / 12**0.5 for _ in range(4))
+    w_o = torch.eye(12)
+    q, k, v = (split_heads(x @ w, 3) for w in (w_q, w_k, w_v))
+    heads, weights = scaled_dot_product_attention(q, k, v)
+    output = merge_heads(heads) @ w_o
+    found, shown = attention(x, w_q, w_k, w_v, w_o, 3)
     assert torch.allclose(found, output, atol=1e-5)
     assert torch.allclose(shown, weights, atol=1e-5)
 
@@ -2214,9 +2245,13 @@ def last_map_is_the_identity(attention):
     why=_("The expectation divides by √D, so right implementations are turned away."),
 )
 def expects_the_scale_of_the_model(attention):
-    case = _case()
-    output, weights = _loop(*case, root=12**0.5)
-    found, shown = attention(*case)
+    torch.manual_seed(0)
+    x = torch.randn(2, 5, 12)
+    w_q, w_k, w_v, w_o = (torch.randn(12, 12) / 12**0.5 for _ in range(4))
+    q, k, v = (split_heads(x @ w, 3) for w in (w_q, w_k, w_v))
+    heads, weights = scaled_dot_product_attention(q / 3**0.5, k, v)
+    output = merge_heads(heads) @ w_o
+    found, shown = attention(x, w_q, w_k, w_v, w_o, 3)
     assert torch.allclose(found, output, atol=1e-5)
     assert torch.allclose(shown, weights, atol=1e-5)
 
@@ -2231,9 +2266,13 @@ def expects_the_scale_of_the_model(attention):
     ),
 )
 def compares_far_too_loosely(attention):
-    case = _case()
-    output, weights = _loop(*case)
-    found, shown = attention(*case)
+    torch.manual_seed(0)
+    x = torch.randn(2, 5, 12)
+    w_q, w_k, w_v, w_o = (torch.randn(12, 12) / 12**0.5 for _ in range(4))
+    q, k, v = (split_heads(x @ w, 3) for w in (w_q, w_k, w_v))
+    heads, weights = scaled_dot_product_attention(q, k, v)
+    output = merge_heads(heads) @ w_o
+    found, shown = attention(x, w_q, w_k, w_v, w_o, 3)
     assert found.shape == output.shape
     assert shown.shape == weights.shape
     assert torch.allclose(found, output, atol=0.5)
@@ -2250,10 +2289,14 @@ def compares_far_too_loosely(attention):
     ),
 )
 def tests_with_zeros(attention):
-    x, *maps, H = _case()
-    case = (torch.zeros_like(x), *maps, H)
-    output, weights = _loop(*case)
-    found, shown = attention(*case)
+    torch.manual_seed(0)
+    x = torch.randn(2, 5, 12)
+    w_q, w_k, w_v, w_o = (torch.randn(12, 12) / 12**0.5 for _ in range(4))
+    x = torch.zeros_like(x)
+    q, k, v = (split_heads(x @ w, 3) for w in (w_q, w_k, w_v))
+    heads, weights = scaled_dot_product_attention(q, k, v)
+    output = merge_heads(heads) @ w_o
+    found, shown = attention(x, w_q, w_k, w_v, w_o, 3)
     assert torch.allclose(found, output, atol=1e-5)
     assert torch.allclose(shown, weights, atol=1e-5)
 
@@ -2263,15 +2306,19 @@ def tests_with_zeros(attention):
     see="mha-testing",
     rung=2,
     why=_(
-        "Every position of the case holds the same vector, and every map is the identity: what is "
-        "mixed up between positions cannot be seen."
+        "Every position of the case holds the same vector: all weights are even, whatever the "
+        "scale, and what is mixed up between queries cannot be seen."
     ),
 )
 def tests_with_equal_positions(attention):
-    x, *maps, H = _case()
-    case = (x[:, :1].expand(-1, 5, -1), *maps, H)
-    output, weights = _loop(*case)
-    found, shown = attention(*case)
+    torch.manual_seed(0)
+    x = torch.randn(2, 5, 12)
+    w_q, w_k, w_v, w_o = (torch.randn(12, 12) / 12**0.5 for _ in range(4))
+    x = x[:, :1].expand(-1, 5, -1)
+    q, k, v = (split_heads(x @ w, 3) for w in (w_q, w_k, w_v))
+    heads, weights = scaled_dot_product_attention(q, k, v)
+    output = merge_heads(heads) @ w_o
+    found, shown = attention(x, w_q, w_k, w_v, w_o, 3)
     assert torch.allclose(found, output, atol=1e-5)
     assert torch.allclose(shown, weights, atol=1e-5)
 
@@ -2286,9 +2333,13 @@ def tests_with_equal_positions(attention):
     ),
 )
 def compares_sums_only(attention):
-    case = _case()
-    output, weights = _loop(*case)
-    found, shown = attention(*case)
+    torch.manual_seed(0)
+    x = torch.randn(2, 5, 12)
+    w_q, w_k, w_v, w_o = (torch.randn(12, 12) / 12**0.5 for _ in range(4))
+    q, k, v = (split_heads(x @ w, 3) for w in (w_q, w_k, w_v))
+    heads, weights = scaled_dot_product_attention(q, k, v)
+    output = merge_heads(heads) @ w_o
+    found, shown = attention(x, w_q, w_k, w_v, w_o, 3)
     assert torch.allclose(found.sum(), output.sum(), atol=1e-3)
     assert torch.allclose(shown.sum(), weights.sum(), atol=1e-3)
 
@@ -2303,43 +2354,70 @@ def compares_sums_only(attention):
     ),
 )
 def looks_at_the_first_head_only(attention):
-    case = _case()
-    _output, weights = _loop(*case)
-    _found, shown = attention(*case)
+    torch.manual_seed(0)
+    x = torch.randn(2, 5, 12)
+    w_q, w_k, w_v, w_o = (torch.randn(12, 12) / 12**0.5 for _ in range(4))
+    q, k, v = (split_heads(x @ w, 3) for w in (w_q, w_k, w_v))
+    heads, weights = scaled_dot_product_attention(q, k, v)
+    output = merge_heads(heads) @ w_o
+    found, shown = attention(x, w_q, w_k, w_v, w_o, 3)
     assert shown.shape == weights.shape
     assert torch.allclose(shown[:, 0], weights[:, 0], atol=1e-5)
 
 
 @right(TEST, style="against a loop over heads, in float64")
 def against_a_loop(attention):
-    case = _case(3, 4, 2, 5, seed=7)
-    x, *maps, H = case
-    output, weights = _loop(x.double(), *(w.double() for w in maps), H)
-    found, shown = attention(*case)
+    torch.manual_seed(7)
+    B, T, H, d = 3, 4, 2, 5
+    D = H * d
+    x, *maps = (torch.randn(B, T, D), *(torch.randn(D, D) / D**0.5 for _ in range(4)))
+    found, shown = attention(x, *maps, H)
+    wide, w_q, w_k, w_v, w_o = (item.double() for item in (x, *maps))
+    output = torch.zeros(B, T, D, dtype=torch.float64)
+    for h in range(H):
+        own = slice(h * d, (h + 1) * d)
+        q, k, v = wide @ w_q[:, own], wide @ w_k[:, own], wide @ w_v[:, own]
+        weights = (q @ k.mT / d**0.5).softmax(-1)
+        output += weights @ v @ w_o[own]
+        torch.testing.assert_close(shown[:, h].double(), weights, atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(found.double(), output, atol=1e-5, rtol=1e-4)
-    torch.testing.assert_close(shown.double(), weights, atol=1e-5, rtol=1e-4)
 
 
 @right(TEST, style="against the chapter's own layer")
 def against_the_layer(attention):
-    x, w_q, w_k, w_v, w_o, H = _case(seed=3)
-    layer = MultiHeadAttention(x.shape[-1], H, bias=False)
+    x = torch.randn(2, 5, 12, generator=torch.Generator().manual_seed(3))
+    layer = MultiHeadAttention(12, 3, bias=False)
+    maps = [getattr(layer, n).weight.detach().T for n in ("query", "key", "value", "output")]
     with torch.no_grad():
-        for name, weight in (("query", w_q), ("key", w_k), ("value", w_v), ("output", w_o)):
-            getattr(layer, name).weight.copy_(weight.T)
         expected = layer(x)
-    for found, wanted in zip(attention(x, w_q, w_k, w_v, w_o, H), expected, strict=True):
-        if found.shape != wanted.shape or (found - wanted).abs().max() > 1e-4:
+    for found, wanted in zip(attention(x, *maps, 3), expected, strict=True):
+        if found.shape != wanted.shape or (found - wanted).abs().max() > 1e-5:
             raise AssertionError("differs from the layer")
 
 
 @right(TEST, style="against einsum, several cases")
 def against_einsum(attention):
     for seed, (B, T, H, d) in enumerate([(1, 4, 2, 3), (2, 6, 4, 2)]):
-        x, w_q, w_k, w_v, w_o, H = case = _case(B, T, H, d, seed)
+        noise = torch.Generator().manual_seed(seed)
+        D = H * d
+        x = torch.randn(B, T, D, generator=noise)
+        w_q, w_k, w_v, w_o = torch.randn(4, D, D, generator=noise) / math.sqrt(D)
         q, k, v = ((x @ w).unflatten(-1, (H, d)) for w in (w_q, w_k, w_v))
         weights = (torch.einsum("bthd,bshd->bhts", q, k) / d**0.5).softmax(-1)
         output = torch.einsum("bhts,bshd->bthd", weights, v).flatten(2) @ w_o
-        found, shown = attention(*case)
+        found, shown = attention(x, w_q, w_k, w_v, w_o, H)
         assert torch.allclose(found, output, atol=1e-4)
         assert torch.allclose(shown, weights, atol=1e-4)
+
+
+@right(TEST, style="properties of single heads, no full reference")
+def by_properties_and_parts(attention):
+    torch.manual_seed(1)
+    x = torch.randn(2, 6, 8)
+    w_q, w_k, w_v, w_o = (torch.randn(8, 8) * 0.4 for _ in range(4))
+    found, shown = attention(x, w_q, w_k, w_v, w_o, 2)
+    heads, weights = scaled_dot_product_attention(*(split_heads(x @ w, 2) for w in (w_q, w_k, w_v)))
+    assert shown.shape == weights.shape, "shape of the weights"
+    assert float((shown - weights).abs().max()) < 1e-5
+    parts = sum(heads[:, h] @ w_o[4 * h : 4 * h + 4] for h in range(2))
+    assert float((found - parts).abs().max()) < 1e-5

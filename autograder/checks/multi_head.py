@@ -583,257 +583,6 @@ def gradients_reach_every_map(answer: Answer, cases: Cases) -> None:
         )
 
 
-# --- head_contributions ----------------------------------------------------------------------
-
-contributions = Exercise(
-    "head_contributions",
-    title=_("What each head adds"),
-    difficulty=3,
-    minutes=15,
-    hints=(
-        _(
-            "Merged, head h stands in the components h·d to (h + 1)·d. Which numbers of the weight "
-            "do these components meet?"
-        ),
-        _(
-            "If the shapes do not fit, remember that nn.Linear stores (out, in): a head owns "
-            "columns of the weight, not rows."
-        ),
-        _("For each h: heads[:, h] @ (columns h·d to (h + 1)·d of weight), transposed; stack."),
-    ),
-)
-
-
-def _each_head(heads: Tensor, weight: Tensor) -> Tensor:
-    H, d = heads.shape[1], heads.shape[-1]
-    parts = [heads[:, h].double() @ weight[:, h * d : (h + 1) * d].double().T for h in range(H)]
-    return torch.stack(parts, dim=1)
-
-
-def _contribution_case(cases: Cases) -> tuple[Tensor, Tensor]:
-    B, T, H, d = _head_sizes(cases)
-    return cases.normal(B, H, T, d), cases.normal(H * d, H * d, scale=1 / math.sqrt(H * d))
-
-
-_ADDED_CAUSE = _("A head meets numbers of the weight that belong to another head.")
-_ADDED_STEP = _(
-    "Set all heads but one to 0 and compare with merge_heads(heads) @ weight.T: only that head's "
-    "part may be left."
-)
-
-
-@contributions.check(points=0.5)
-def one_output_for_each_head(answer: Answer, cases: Cases) -> None:
-    """The result has shape (B, H, T, D)."""
-    heads, weight = _contribution_case(cases)
-    B, H, T, _d = heads.shape
-    expect_tensor(answer(heads, weight), (B, H, T, weight.shape[0]), what=_("the result"))
-
-
-@contributions.check(points=1)
-def the_parts_add_up_to_the_output(answer: Answer, cases: Cases) -> None:
-    """Their sum over the heads is the output map of the merged heads."""
-    heads, weight = _contribution_case(cases)
-    B, H, T, _d = heads.shape
-    found = expect_tensor(answer(heads, weight), (B, H, T, weight.shape[0]), what=_("the result"))
-    expect_close(
-        found.double().sum(dim=1),
-        _side_by_side(heads) @ weight.double().T,
-        atol=FLOAT32,
-        what=_("the sum of the parts"),
-        cause=_ADDED_CAUSE,
-        next_step=_ADDED_STEP,
-    )
-
-
-@contributions.check(points=1)
-def each_part_is_its_own_heads(answer: Answer, cases: Cases) -> None:
-    """Part h is what the layer gives where every other head is 0."""
-    heads, weight = _contribution_case(cases)
-    expect_close(
-        answer(heads, weight),
-        _each_head(heads, weight),
-        atol=FLOAT32,
-        what=_("the result"),
-        cause=_ADDED_CAUSE,
-        next_step=_ADDED_STEP,
-    )
-
-
-@contributions.check(points=1, hidden=True)
-def an_output_of_another_width(answer: Answer, cases: Cases) -> None:
-    """The output may be wider or narrower than the heads together."""
-    B, T, H, d = _head_sizes(cases)
-    heads = cases.normal(B, H, T, d)
-    for D in (H * d + 3, H * d - 1):
-        weight = cases.normal(D, H * d, scale=1 / math.sqrt(H * d))
-        expect_close(
-            answer(heads, weight),
-            _each_head(heads, weight),
-            atol=FLOAT32,
-            what=_("the result"),
-            cause=_("Rows and columns of the weight are exchanged, or D is taken to be H·d."),
-            next_step=_ADDED_STEP,
-        )
-
-
-@contributions.check(points=0.5, hidden=True)
-def nothing_is_overwritten(answer: Answer, cases: Cases) -> None:
-    """Where T equals H all is well too, and the inputs stay as they were."""
-    n, d, B = cases.distinct(3, 2, 6)
-    heads, weight = cases.normal(B, n, n, d), cases.normal(n * d, n * d, scale=0.3)
-    run = answer.run((heads, weight), echo=True)
-    expect_close(
-        run.value,
-        _each_head(heads, weight),
-        atol=FLOAT32,
-        what=_("the result"),
-        cause=_ADDED_CAUSE,
-        next_step=_ADDED_STEP,
-    )
-    for before, after in zip((heads, weight), run.args, strict=True):
-        expect(
-            torch.equal(before, after),
-            seen=_("An input holds other values after the call."),
-            cause=_("Heads or columns were set to 0 in the tensor that was handed in."),
-            next_step=_("Work on a copy (clone), or without setting anything to 0."),
-        )
-
-
-# --- multi_head_cost -------------------------------------------------------------------------
-
-cost = Exercise(
-    "multi_head_cost",
-    title=_("Count the cost"),
-    difficulty=2,
-    minutes=20,
-    hints=(
-        _("Which of the sizes are those of the maps, and which of the two products per head?"),
-        _(
-            "If one number is off by a factor: 2 is for a multiplication with its addition, H is "
-            "for one (T, S) table per head, and H·d is D."
-        ),
-        _(
-            "A map from n to m: n·m + m parameters and 2·rows·n·m operations, with T rows for "
-            "query and output and S rows for key and value. Per head: two products of 2·T·S·d."
-        ),
-    ),
-)
-
-
-def _count(
-    B: int, T: int, S: int, D: int, H: int, kv_heads: int | None = None, size: int = 4
-) -> tuple[int, int, int, int]:
-    """The definition, added up product by product."""
-    kv, d = kv_heads or H, D // H
-    maps = [(T, D), (S, kv * d), (S, kv * d), (T, D)]  # rows of the input, width of the output
-    parameters = sum(D * width + width for _rows, width in maps)
-    operations = sum(2 * B * rows * D * width for rows, width in maps)
-    for _head in range(H):
-        operations += 2 * B * T * d * S + 2 * B * T * S * d
-    return parameters, operations, B * H * T * S * size, 2 * B * kv * S * d * size
-
-
-def _cost_sizes(cases: Cases) -> tuple[int, int, int, int, int]:
-    B, T, S, d, H = cases.distinct(5, 2, 12)
-    return B, T, S, H * d, H
-
-
-def _expect_count(value: object, wanted: int, what: str, next_step: str) -> None:
-    number = value.item() if isinstance(value, Tensor) and value.numel() == 1 else value
-    if type(number) not in (int, float):
-        fail(
-            seen=_("{what} is a {kind}, not a number.").format(
-                what=what, kind=type(value).__name__
-            ),
-            cause=_("Perhaps a return value is missing, or in another order."),
-            next_step=_("Return four numbers in the order of the docstring."),
-        )
-    expect(
-        number == wanted,
-        seen=_("{what} is {ratio} what it should be.").format(
-            what=what,
-            ratio=_("{r:.3g} times").format(r=number / wanted),  # type: ignore[operator]
-        ),
-        cause=_("A factor or a term is missing, or one is counted that the docstring leaves out."),
-        next_step=next_step,
-    )
-
-
-def _four(answer: Answer, *sizes: int, **options: int) -> tuple[object, ...]:
-    return expect_items(answer(*sizes, **options), 4, what=_("four numbers"))
-
-
-_PARAMETERS = _("Build nn.Linear(D, D) and add up p.numel() of its parameters.")
-_OPERATIONS = _("Let FlopCounterMode count one linear map, then one of the products of attention.")
-_BYTES = _("Write the shape of the tensor down, multiply its sizes, then the bytes of a number.")
-
-
-@cost.check(points=1)
-def parameters_are_those_of_four_maps(answer: Answer, cases: Cases) -> None:
-    """The parameters are counted with their biases."""
-    sizes = _cost_sizes(cases)
-    _expect_count(_four(answer, *sizes)[0], _count(*sizes)[0], _("The parameters"), _PARAMETERS)
-
-
-@cost.check(points=1)
-def operations_are_maps_and_products(answer: Answer, cases: Cases) -> None:
-    """The operations are those of the maps and of the two products, with S keys for T queries."""
-    sizes = _cost_sizes(cases)
-    _expect_count(_four(answer, *sizes)[1], _count(*sizes)[1], _("The operations"), _OPERATIONS)
-
-
-@cost.check(points=1)
-def every_head_has_a_table(answer: Answer, cases: Cases) -> None:
-    """The weights are one (T, S) table per head and sequence."""
-    sizes = _cost_sizes(cases)
-    _expect_count(_four(answer, *sizes)[2], _count(*sizes)[2], _("The weights' size"), _BYTES)
-
-
-@cost.check(points=1)
-def keys_and_values_together(answer: Answer, cases: Cases) -> None:
-    """The last number is the size of keys and values together."""
-    sizes = _cost_sizes(cases)
-    _expect_count(
-        _four(answer, *sizes)[3], _count(*sizes)[3], _("The size of keys and values"), _BYTES
-    )
-
-
-@cost.check(points=1, hidden=True)
-def grouped_heads_cost_less(answer: Answer, cases: Cases) -> None:
-    """With kv_heads below H, key and value maps and what they give are narrower."""
-    B, T, S, d, kv_heads = cases.distinct(5, 2, 12)
-    H = 3 * kv_heads
-    sizes = (B, T, S, H * d, H)
-    found = _four(answer, *sizes, kv_heads=kv_heads)
-    wanted = _count(*sizes, kv_heads)
-    whats = (
-        _("The parameters"),
-        _("The operations"),
-        _("The weights' size"),
-        _("The size of keys and values"),
-    )
-    steps = (_PARAMETERS, _OPERATIONS, _BYTES, _BYTES)
-    for value, right, what, step in zip(found, wanted, whats, steps, strict=True):
-        _expect_count(value, right, what, step)
-
-
-@cost.check(points=0.5, hidden=True)
-def half_precision_takes_half_the_bytes(answer: Answer, cases: Cases) -> None:
-    """The sizes in bytes follow bytes_per_number, the counts do not."""
-    sizes = _cost_sizes(cases)
-    found = _four(answer, *sizes, bytes_per_number=2)
-    wanted = _count(*sizes, size=2)
-    whats = (
-        _("In half precision, the number of parameters"),
-        _("In half precision, the number of operations"),
-        _("In half precision, the weights' size"),
-        _("In half precision, the size of keys and values"),
-    )
-    for value, right, what in zip(found, wanted, whats, strict=True):
-        _expect_count(value, right, what, _BYTES)
-
-
 # --- weights_from_torch ----------------------------------------------------------------------
 
 carry = Exercise(
@@ -987,6 +736,257 @@ def their_state_stays(answer: Answer, cases: Cases) -> None:
     )
     # what has eaten its input gives nothing the second time
     _expect_names(run.value, _ours(state))
+
+
+# --- multi_head_cost -------------------------------------------------------------------------
+
+cost = Exercise(
+    "multi_head_cost",
+    title=_("Count the cost"),
+    difficulty=2,
+    minutes=20,
+    hints=(
+        _("Which of the sizes are those of the maps, and which of the two products per head?"),
+        _(
+            "If one number is off by a factor: 2 is for a multiplication with its addition, H is "
+            "for one (T, S) table per head, and H·d is D."
+        ),
+        _(
+            "A map from n to m: n·m + m parameters and 2·rows·n·m operations, with T rows for "
+            "query and output and S rows for key and value. Per head: two products of 2·T·S·d."
+        ),
+    ),
+)
+
+
+def _count(
+    B: int, T: int, S: int, D: int, H: int, kv_heads: int | None = None, size: int = 4
+) -> tuple[int, int, int, int]:
+    """The definition, added up product by product."""
+    kv, d = kv_heads or H, D // H
+    maps = [(T, D), (S, kv * d), (S, kv * d), (T, D)]  # rows of the input, width of the output
+    parameters = sum(D * width + width for _rows, width in maps)
+    operations = sum(2 * B * rows * D * width for rows, width in maps)
+    for _head in range(H):
+        operations += 2 * B * T * d * S + 2 * B * T * S * d
+    return parameters, operations, B * H * T * S * size, 2 * B * kv * S * d * size
+
+
+def _cost_sizes(cases: Cases) -> tuple[int, int, int, int, int]:
+    B, T, S, d, H = cases.distinct(5, 2, 12)
+    return B, T, S, H * d, H
+
+
+def _expect_count(value: object, wanted: int, what: str, next_step: str) -> None:
+    number = value.item() if isinstance(value, Tensor) and value.numel() == 1 else value
+    if type(number) not in (int, float):
+        fail(
+            seen=_("{what} is a {kind}, not a number.").format(
+                what=what, kind=type(value).__name__
+            ),
+            cause=_("Perhaps a return value is missing, or in another order."),
+            next_step=_("Return four numbers in the order of the docstring."),
+        )
+    expect(
+        number == wanted,
+        seen=_("{what} is {ratio} what it should be.").format(
+            what=what,
+            ratio=_("{r:.3g} times").format(r=number / wanted),  # type: ignore[operator]
+        ),
+        cause=_("A factor or a term is missing, or one is counted that the docstring leaves out."),
+        next_step=next_step,
+    )
+
+
+def _four(answer: Answer, *sizes: int, **options: int) -> tuple[object, ...]:
+    return expect_items(answer(*sizes, **options), 4, what=_("four numbers"))
+
+
+_PARAMETERS = _("Build nn.Linear(D, D) and add up p.numel() of its parameters.")
+_OPERATIONS = _("Let FlopCounterMode count one linear map, then one of the products of attention.")
+_BYTES = _("Write the shape of the tensor down, multiply its sizes, then the bytes of a number.")
+
+
+@cost.check(points=1)
+def parameters_are_those_of_four_maps(answer: Answer, cases: Cases) -> None:
+    """The parameters are counted with their biases."""
+    sizes = _cost_sizes(cases)
+    _expect_count(_four(answer, *sizes)[0], _count(*sizes)[0], _("The parameters"), _PARAMETERS)
+
+
+@cost.check(points=1)
+def operations_are_maps_and_products(answer: Answer, cases: Cases) -> None:
+    """The operations are those of the maps and of the two products, with S keys for T queries."""
+    sizes = _cost_sizes(cases)
+    _expect_count(_four(answer, *sizes)[1], _count(*sizes)[1], _("The operations"), _OPERATIONS)
+
+
+@cost.check(points=1)
+def every_head_has_a_table(answer: Answer, cases: Cases) -> None:
+    """The weights are one (T, S) table per head and sequence."""
+    sizes = _cost_sizes(cases)
+    _expect_count(_four(answer, *sizes)[2], _count(*sizes)[2], _("The weights' size"), _BYTES)
+
+
+@cost.check(points=1)
+def keys_and_values_together(answer: Answer, cases: Cases) -> None:
+    """The last number is the size of keys and values together."""
+    sizes = _cost_sizes(cases)
+    _expect_count(
+        _four(answer, *sizes)[3], _count(*sizes)[3], _("The size of keys and values"), _BYTES
+    )
+
+
+@cost.check(points=1, hidden=True)
+def grouped_heads_cost_less(answer: Answer, cases: Cases) -> None:
+    """With kv_heads below H, key and value maps and what they give are narrower."""
+    B, T, S, d, kv_heads = cases.distinct(5, 2, 12)
+    H = 3 * kv_heads
+    sizes = (B, T, S, H * d, H)
+    found = _four(answer, *sizes, kv_heads=kv_heads)
+    wanted = _count(*sizes, kv_heads)
+    whats = (
+        _("The parameters"),
+        _("The operations"),
+        _("The weights' size"),
+        _("The size of keys and values"),
+    )
+    steps = (_PARAMETERS, _OPERATIONS, _BYTES, _BYTES)
+    for value, right, what, step in zip(found, wanted, whats, steps, strict=True):
+        _expect_count(value, right, what, step)
+
+
+@cost.check(points=0.5, hidden=True)
+def half_precision_takes_half_the_bytes(answer: Answer, cases: Cases) -> None:
+    """The sizes in bytes follow bytes_per_number, the counts do not."""
+    sizes = _cost_sizes(cases)
+    found = _four(answer, *sizes, bytes_per_number=2)
+    wanted = _count(*sizes, size=2)
+    whats = (
+        _("In half precision, the number of parameters"),
+        _("In half precision, the number of operations"),
+        _("In half precision, the weights' size"),
+        _("In half precision, the size of keys and values"),
+    )
+    for value, right, what in zip(found, wanted, whats, strict=True):
+        _expect_count(value, right, what, _BYTES)
+
+
+# --- head_contributions ----------------------------------------------------------------------
+
+contributions = Exercise(
+    "head_contributions",
+    title=_("What each head adds"),
+    difficulty=3,
+    minutes=15,
+    hints=(
+        _(
+            "Merged, head h stands in the components h·d to (h + 1)·d. Which numbers of the weight "
+            "do these components meet?"
+        ),
+        _(
+            "If the shapes do not fit, remember that nn.Linear stores (out, in): a head owns "
+            "columns of the weight, not rows."
+        ),
+        _("For each h: heads[:, h] @ (columns h·d to (h + 1)·d of weight), transposed; stack."),
+    ),
+)
+
+
+def _each_head(heads: Tensor, weight: Tensor) -> Tensor:
+    H, d = heads.shape[1], heads.shape[-1]
+    parts = [heads[:, h].double() @ weight[:, h * d : (h + 1) * d].double().T for h in range(H)]
+    return torch.stack(parts, dim=1)
+
+
+def _contribution_case(cases: Cases) -> tuple[Tensor, Tensor]:
+    B, T, H, d = _head_sizes(cases)
+    return cases.normal(B, H, T, d), cases.normal(H * d, H * d, scale=1 / math.sqrt(H * d))
+
+
+_ADDED_CAUSE = _("A head meets numbers of the weight that belong to another head.")
+_ADDED_STEP = _(
+    "Set all heads but one to 0 and compare with merge_heads(heads) @ weight.T: only that head's "
+    "part may be left."
+)
+
+
+@contributions.check(points=0.5)
+def one_output_for_each_head(answer: Answer, cases: Cases) -> None:
+    """The result has shape (B, H, T, D)."""
+    heads, weight = _contribution_case(cases)
+    B, H, T, _d = heads.shape
+    expect_tensor(answer(heads, weight), (B, H, T, weight.shape[0]), what=_("the result"))
+
+
+@contributions.check(points=1)
+def the_parts_add_up_to_the_output(answer: Answer, cases: Cases) -> None:
+    """Their sum over the heads is the output map of the merged heads."""
+    heads, weight = _contribution_case(cases)
+    B, H, T, _d = heads.shape
+    found = expect_tensor(answer(heads, weight), (B, H, T, weight.shape[0]), what=_("the result"))
+    expect_close(
+        found.double().sum(dim=1),
+        _side_by_side(heads) @ weight.double().T,
+        atol=FLOAT32,
+        what=_("the sum of the parts"),
+        cause=_ADDED_CAUSE,
+        next_step=_ADDED_STEP,
+    )
+
+
+@contributions.check(points=1)
+def each_part_is_its_own_heads(answer: Answer, cases: Cases) -> None:
+    """Part h is what the layer gives where every other head is 0."""
+    heads, weight = _contribution_case(cases)
+    expect_close(
+        answer(heads, weight),
+        _each_head(heads, weight),
+        atol=FLOAT32,
+        what=_("the result"),
+        cause=_ADDED_CAUSE,
+        next_step=_ADDED_STEP,
+    )
+
+
+@contributions.check(points=1, hidden=True)
+def an_output_of_another_width(answer: Answer, cases: Cases) -> None:
+    """The output may be wider or narrower than the heads together."""
+    B, T, H, d = _head_sizes(cases)
+    heads = cases.normal(B, H, T, d)
+    for D in (H * d + 3, H * d - 1):
+        weight = cases.normal(D, H * d, scale=1 / math.sqrt(H * d))
+        expect_close(
+            answer(heads, weight),
+            _each_head(heads, weight),
+            atol=FLOAT32,
+            what=_("the result"),
+            cause=_("Rows and columns of the weight are exchanged, or D is taken to be H·d."),
+            next_step=_ADDED_STEP,
+        )
+
+
+@contributions.check(points=0.5, hidden=True)
+def nothing_is_overwritten(answer: Answer, cases: Cases) -> None:
+    """Where T equals H all is well too, and the inputs stay as they were."""
+    n, d, B = cases.distinct(3, 2, 6)
+    heads, weight = cases.normal(B, n, n, d), cases.normal(n * d, n * d, scale=0.3)
+    run = answer.run((heads, weight), echo=True)
+    expect_close(
+        run.value,
+        _each_head(heads, weight),
+        atol=FLOAT32,
+        what=_("the result"),
+        cause=_ADDED_CAUSE,
+        next_step=_ADDED_STEP,
+    )
+    for before, after in zip((heads, weight), run.args, strict=True):
+        expect(
+            torch.equal(before, after),
+            seen=_("An input holds other values after the call."),
+            cause=_("Heads or columns were set to 0 in the tensor that was handed in."),
+            next_step=_("Work on a copy (clone), or without setting anything to 0."),
+        )
 
 
 # --- grouped_query_attention -----------------------------------------------------------------
