@@ -29,7 +29,8 @@ _START = Path(__file__).parent / "warm" / "start.py"
 # The user that sandboxes run as where root starts the engine: a number that nothing else uses.
 _UNPRIVILEGED = 61_184
 _START_SECONDS = 120.0
-_PRELOAD = ("torch.nn.functional", "numpy")
+# what the set-up cells of the chapters import: each sandbox would import it anew
+_PRELOAD = ("numpy", "matplotlib.pyplot")
 
 
 class SandboxUnavailable(RuntimeError):
@@ -46,7 +47,7 @@ class Engine:
         sandbox: ``auto`` takes the strongest walls that the machine has (``namespaces``, else
             ``landlock``); ``none`` runs answers in plain processes, and warns.
         limits: what one sandbox may use.
-        preload: modules that the warm process imports besides torch.
+        preload: modules that the warm process imports besides torch, where they are installed.
 
     Attributes:
         tier: the walls in use: ``namespaces``, ``landlock`` or ``none``.

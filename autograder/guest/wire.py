@@ -172,7 +172,8 @@ def _tensor_from_bytes(data: bytes) -> Tensor:
         raise Garbled("a tensor's length")
     if not raw:
         return torch.empty(shape, dtype=dtype)
+    memory = bytearray(raw)
     # a byte other than 0 and 1 is no bool: what torch does with it is undefined
-    if dtype is torch.bool and max(raw) > 1:
+    if dtype is torch.bool and int(torch.frombuffer(memory, dtype=torch.uint8).max()) > 1:
         raise Garbled("a bool that is none")
-    return torch.frombuffer(bytearray(raw), dtype=dtype).reshape(shape)
+    return torch.frombuffer(memory, dtype=dtype).reshape(shape)

@@ -171,7 +171,8 @@ ATTACKS = [
         threading.Thread(target=spin, daemon=True).start()
         """
         + _WRONG,
-        lost=("", "timeout"),
+        # the limit of all its time is a kill
+        lost=("", "timeout", "crashed"),
     ),
     Attack(
         "becomes root",

@@ -123,7 +123,8 @@ class Zygote:
             os.environ.update(HOME=self.scratch, TMPDIR=self.scratch)
         self.serve = importlib.import_module("autograder.guest.serve")
         for name in self.preload:
-            importlib.import_module(name)
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)
         self.serve.rehearse()
         if self.tier == "namespaces":
             self._pid_namespace = os.open(
