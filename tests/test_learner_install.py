@@ -7,6 +7,7 @@ those that a learner does not have; and the repository's address leads to a clon
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sysconfig
 import venv
@@ -58,6 +59,9 @@ class Fresh:
         for path in Path(sysconfig.get_path("purelib")).iterdir():
             if not path.name.startswith(NOT_A_LEARNERS):
                 (lent / path.name).symlink_to(path)
+        # A new environment may bring a setuptools too old for the build: the lent one counts.
+        for path in [*self.packages.glob("setuptools*"), *self.packages.glob("pkg_resources")]:
+            shutil.rmtree(path)
         (self.packages / "lent.pth").write_text(f"{lent}\n", encoding="utf-8")
 
     def run(self, *args: str) -> str:

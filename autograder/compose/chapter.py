@@ -227,6 +227,7 @@ class _Cells:
                 "",
                 'if importlib.util.find_spec("autograder") is None:',
                 f'    %pip install -q "git+{self.sources.repository}"',
+                "    importlib.invalidate_caches()",
             ]
         )
         self._both(code_cell(INSTALL, install, hidden), "autograder/compose/chapter.py")
