@@ -39,7 +39,7 @@ class PipeTransport:
     def __init__(self) -> None:
         self._folder = tempfile.mkdtemp(prefix="autograder-")
         self._process = subprocess.Popen(
-            [sys.executable, "-s", "-P", "-B", str(_START), json.dumps({"tier": "none"})],
+            [sys.executable, "-P", "-B", str(_START), json.dumps({"tier": "none"})],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -230,14 +230,15 @@ class _WarmProcess:
             "control": theirs.fileno(),
         }
         self._process = subprocess.Popen(
-            # -s -P: nothing but this Python's packages; -B: nothing is written
-            [sys.executable, "-s", "-P", "-B", str(_START), json.dumps(configuration)],
+            # -P: nothing but this Python's packages; -B: nothing is written
+            [sys.executable, "-P", "-B", str(_START), json.dumps(configuration)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
             env=environment(),
             cwd="/",
+            start_new_session=True,  # an interrupt at the terminal is the engine's to act on
         )
         theirs.close()
         try:

@@ -258,6 +258,7 @@ def attend(q, k, v):
             def __torch_dispatch__(cls, f, t, a=(), k=None): return torch.zeros(2, 3, 6)
         def attend(q, k, v): return Yes(torch.zeros(2, 3, 6))
         """,
+        lost=("", "timeout"),
     ),
     Attack(
         "a float, an int, a str and a dict that lie",

@@ -7,6 +7,7 @@ Never this project's own packages, wherever they are installed: those hold check
 from __future__ import annotations
 
 import os
+import site
 import sys
 import sysconfig
 from collections.abc import Iterator
@@ -39,6 +40,8 @@ def import_folders() -> list[str]:
         if key in ("stdlib", "platstdlib", "purelib", "platlib")
     }
     homes |= {os.path.join(prefix, "lib") for prefix in prefixes}
+    if site.ENABLE_USER_SITE:
+        homes.add(os.path.realpath(site.getusersitepackages()))
     found = []
     for entry in sys.path:
         path = os.path.realpath(entry) if entry else ""
