@@ -2358,6 +2358,17 @@ right_edit(
 )
 right_edit(
     _LAYER,
+    "scale_in_a_buffer",
+    {
+        _VALUE: "self.value = nn.Linear(D, d, bias=bias)\n"
+        "        self.register_buffer('scale', torch.tensor(float(d)).rsqrt())",
+        _ATTEND: "weights = masked_softmax(q @ k.transpose(-2, -1) * self.scale, mask)\n"
+        "        return weights @ v, weights",
+    },
+    style="the scale kept in a buffer",
+)
+right_edit(
+    _LAYER,
     "layers_in_a_loop",
     {
         _QUERY: "for name in ('value', 'key', 'query'):\n"

@@ -1229,7 +1229,9 @@ def _values_masked(
 
 
 _infinite = _filling(lambda scores, mask: scores.masked_fill(~mask, -torch.inf))
-_billion = _filling(lambda scores, mask: scores.masked_fill(~mask, -1e9))
+_billion = _filling(
+    lambda scores, mask: scores.masked_fill(~mask, max(-1e9, torch.finfo(scores.dtype).min))
+)
 _ignored = _filling(lambda scores, _mask: scores)
 _inverted = _filling(lambda scores, mask: scores.masked_fill(mask, -1e9))
 _zero_fill = _filling(lambda scores, mask: scores * mask)
@@ -1397,7 +1399,10 @@ def _loaded(answer: Answer, cases: Cases, D: int, d: int) -> tuple[Answer, dict[
     for name in ("query", "key", "value"):
         state[f"{name}.weight"] = cases.normal(d, D, scale=1 / math.sqrt(D))
         state[f"{name}.bias"] = cases.normal(d, scale=0.5)
-    module.load(state)
+    # Buffers are the learner's own affair: a constant kept beside the maps keeps its value.
+    own = module.state()
+    buffers = {name: own[name] for name in own.keys() - module.parameters().keys()}
+    module.load({**buffers, **state})
     return module, state
 
 
