@@ -275,6 +275,12 @@ class Answer:
         reply = self._ask({"op": "attribute", "object": self._number, "name": name})
         return self._incoming(reply.get("value"))
 
+    def fixture(self, name: str, *args: Any) -> Any:
+        """An object beside the learner's code, from :mod:`autograder.guest.fixtures`."""
+        return self._incoming(
+            self._ask({"op": "fixture", "name": name, "args": list(args)}).get("value")
+        )
+
     def accepts(self, implementation: Callable[..., Any]) -> bool:
         """Run the answer, a test that the learner wrote, on an implementation.
 

@@ -14,7 +14,9 @@ from torch import Tensor, nn
 
 __all__ = [
     "TokenEmbedding",
+    "average_loss",
     "cross_entropy",
+    "lookup_test",
     "merge_pair",
     "most_frequent_pair",
     "one_hot_lookup",
@@ -118,11 +120,11 @@ def perplexity(loss: float | Tensor) -> float:
     ### END SOLUTION
 
 
-def most_frequent_pair(words: dict[tuple[str, ...], int]) -> tuple[str, str] | None:
+def most_frequent_pair(words: list[tuple[tuple[str, ...], int]]) -> tuple[str, str] | None:
     """The pair of neighbouring symbols that occurs most often.
 
     Args:
-        words: each word as a tuple of symbols, with how often the word occurs.
+        words: each word as a tuple of symbols, and how often it occurs.
 
     Returns:
         The pair; of equally frequent ones the first in alphabetical order; None where no word has
@@ -132,7 +134,7 @@ def most_frequent_pair(words: dict[tuple[str, ...], int]) -> tuple[str, str] | N
     """
     ### BEGIN SOLUTION
     counts: Counter[tuple[str, str]] = Counter()
-    for symbols, times in words.items():
+    for symbols, times in words:
         for pair in pairwise(symbols):
             counts[pair] += times
     if not counts:
@@ -211,4 +213,50 @@ def train(
         optimizer.step()
         losses.append(value.item())
     return losses
+    ### END SOLUTION
+
+
+def average_loss(batches: list[tuple[Tensor, Tensor]], padding_id: int) -> float:
+    """Mean cross-entropy of a whole data set that comes in padded batches.
+
+    Args:
+        batches: pairs of logits (B, T, V) and targets (B, T); B and T differ between batches.
+        padding_id: targets of this id do not count.
+
+    Returns:
+        The mean over all targets that count, in nats: each weighs the same, whichever batch it
+        stands in. 0 where none counts.
+    """
+    ### BEGIN SOLUTION
+    total, counted = 0.0, 0
+    for logits, targets in batches:
+        n = int((targets != padding_id).sum())
+        total += n * float(cross_entropy(logits, targets, padding_id))  # back from mean to sum
+        counted += n
+    return total / max(counted, 1)
+    ### END SOLUTION
+
+
+def lookup_test(lookup: Callable[[Tensor, Tensor], Tensor]) -> None:
+    """Test somebody's embedding look-up, its gradient included.
+
+    Args:
+        lookup: called as ``lookup(ids, weight)`` with ids (B, T) int64 and weight (V, D) float32;
+            gives row ids[b, t] of the weight at [b, t], shape (B, T, D), and lets gradients
+            through to the weight.
+
+    Raises:
+        AssertionError: the implementation is wrong.
+    """
+    ### BEGIN SOLUTION
+    noise = torch.Generator().manual_seed(0)
+    weight = torch.randn(5, 3, generator=noise).requires_grad_()
+    ids = torch.tensor([[4, 1, 1], [0, 4, 1]])
+    rows = lookup(ids, weight)
+    assert rows.shape == (2, 3, 3)
+    assert torch.allclose(rows, weight[ids], atol=1e-6), "other rows than those of the ids"
+    rows.sum().backward()
+    uses = torch.bincount(ids.flatten(), minlength=5).float()  # (V,)
+    assert weight.grad is not None
+    assert torch.allclose(weight.grad, uses.unsqueeze(-1).expand(5, 3)), "other gradients"
     ### END SOLUTION

@@ -15,6 +15,8 @@ Requests (``op`` and its fields):
     arguments as they are after the call), ``meter`` (return the largest tensor made).
 ``state`` / ``load`` / ``train``
     a module's ``state_dict``, loading into it (fields ``state`` and ``strict``), its mode (``on``).
+``fixture``
+    an object of :mod:`autograder.guest.fixtures`, by ``name`` and ``args``.
 ``attribute``
     the plain value of attribute ``name``.
 
@@ -36,6 +38,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from autograder.guest.fixtures import FIXTURES
 from autograder.guest.plain import Callback, NotPlain, Opaque, to_plain
 from autograder.guest.policy import Forbidding
 
@@ -126,6 +129,10 @@ class Executor:
 
     def _do_attribute(self, request: dict[str, Any]) -> dict[str, Any]:
         return {"value": self._wrap(getattr(self._objects[request["object"]], request["name"]))}
+
+    def _do_fixture(self, request: dict[str, Any]) -> dict[str, Any]:
+        torch.manual_seed(0)  # the same object each time: what it holds is part of a trace
+        return {"value": self._wrap(FIXTURES[request["name"]](*request.get("args", ())))}
 
     def _module(self, request: dict[str, Any]) -> nn.Module:
         module = self._objects[request["object"]]
