@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from autograder.answer import Link
+from autograder.guest.plain import Opaque
 
 Trace = list[Any]
 
@@ -78,6 +79,17 @@ def _same_tensor(one: Tensor, other: Tensor) -> bool:
     return torch.allclose(one, other, rtol=rounding, atol=rounding * size, equal_nan=True)
 
 
+def _says_something(trace: Trace) -> bool:
+    """Whether a trace holds more than exceptions, and than a module that was built and loaded."""
+    builds = any(isinstance(reply.get("value"), Opaque) for reply in trace)
+    return any(
+        reply["error"] == "AssertionError"
+        if "error" in reply
+        else not (builds and (reply["value"] is None or isinstance(reply["value"], Opaque)))
+        for reply in trace
+    )
+
+
 def recognise(
     traces: Mapping[str, Trace],
     failed: Sequence[str],
@@ -102,14 +114,7 @@ def recognise(
         entry: {c for c in traces if c in found and same_trace(traces[c], found[c])}
         for entry, found in bank.items()
     }
-    telling = {
-        check
-        for check in failed
-        if any(
-            "error" not in reply or reply["error"] == "AssertionError"
-            for reply in traces.get(check, ())
-        )
-    }
+    telling = {check for check in failed if _says_something(traces.get(check, []))}
     explains = {
         entry: checks & (set(failed) if len(checks) == len(traces) else telling)
         for entry, checks in agree.items()
