@@ -179,7 +179,7 @@ def padding_gives_zeros(answer: Answer, cases: Cases) -> None:
     """Padding gives zeros, whatever its row holds."""
     B, T, V, D = cases.distinct(4, 3, 9)
     weight = cases.normal(V, D)
-    padding = cases.integer(0, V)
+    padding = cases.integer(1, V)  # 0 has a check of its own
     ids = cases.integers(0, V, B, T)
     ids[:, -1] = padding
     expected = weight.double().clone()
@@ -191,7 +191,7 @@ def padding_gives_zeros(answer: Answer, cases: Cases) -> None:
 def padding_gets_no_gradient(answer: Answer, cases: Cases) -> None:
     """The row of the padding gets no gradient; the others get theirs."""
     B, T, V, D = cases.distinct(4, 3, 8)
-    padding = cases.integer(0, V)
+    padding = cases.integer(1, V)  # 0 has a check of its own
     ids = cases.integers(0, V, B, T)
     ids[:, 0] = padding
     layer = _layer(answer, cases.normal(V, D), padding_id=padding, scale=True)
