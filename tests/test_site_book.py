@@ -251,6 +251,7 @@ def test_a_stale_worked_run_is_one_line(tmp_path):
     assert result.returncode != 0
     assert "book/chapter.ipynb: cell 'use' differs from its worked run" in result.stderr
     assert str(root) + "/book" not in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 @pytest.mark.build

@@ -8,22 +8,18 @@ from docutils import nodes
 from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.config import Config
-from sphinx.errors import SphinxError
 from sphinx.transforms.post_transforms import SphinxPostTransform
+from sphinx.util import logging
 
 from autograder.site import lean, mathml
 from autograder.site.worked import PageError, alternatives, page_notebook
+
+logger = logging.getLogger(__name__)
 
 ALTERNATIVES = "book_alternatives"
 
 # Where a page is opened from a disk, a browser forbids the search to read others for their text.
 SEARCH = "DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = location.protocol !== 'file:';"
-
-
-class BookError(SphinxError):
-    """An error in the book's sources; Sphinx prints it as one line."""
-
-    category = "book"
 
 
 def read_worked_page(app: Sphinx, docname: str, source: list[str]) -> None:
@@ -37,7 +33,9 @@ def read_worked_page(app: Sphinx, docname: str, source: list[str]) -> None:
     try:
         notebook = page_notebook(path, worked, page)
     except PageError as error:
-        raise BookError(str(error).replace(f"{root.as_posix()}/", "")) from None
+        # Logged, not raised: Jupyter Book would bury it in a traceback. With -W it ends the build.
+        logger.error(str(error).replace(f"{root.as_posix()}/", ""))
+        return
     # The page is read again when its worked run changes, though its source has not.
     app.env.note_dependency(str(worked))
     app.env.note_dependency(str(page))
