@@ -2378,7 +2378,6 @@ BEFORE = "before = p.cumsum(dim=-1) - p  # what the more probable tokens have re
 CUT_P = "p = p.masked_fill(before >= top_p, 0.0)"
 RENORM = "p = p / p.sum(dim=-1, keepdim=True)"
 BACK = "return torch.zeros_like(p).scatter(-1, order, p)  # back in the order of the vocabulary"
-COLD = "return torch.zeros_like(logits).scatter(-1, logits.argmax(dim=-1, keepdim=True), 1.0)"
 
 wrong_edit(
     "next_probabilities",
@@ -2554,13 +2553,6 @@ wrong_edit(
     why=_("top-p looks at the probabilities before the temperature."),
     see="dec-sampling",
     rung=3,
-)
-wrong_edit(
-    "next_probabilities",
-    "integers_at_temperature_zero",
-    {COLD: "return nn.functional.one_hot(logits.argmax(dim=-1), V).long()"},
-    why=_("At temperature 0 the result is of integers: probabilities are floating numbers."),
-    see="dec-sampling",
 )
 wrong_edit(
     "next_probabilities",
