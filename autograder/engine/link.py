@@ -194,7 +194,8 @@ class SandboxLink:
                 raise LinkLost("garbled")
             if _ran_out_of_memory(reply) or self._transport.over_quota():
                 raise LinkLost("memory")
-            self.cpu_seconds = self._transport.cpu_seconds()
+            with contextlib.suppress(OSError):  # it may have ended itself since
+                self.cpu_seconds = self._transport.cpu_seconds()
             return reply
         except LinkLost as lost:
             reason = lost.reason

@@ -101,6 +101,7 @@ def serve(channel: Channel) -> None:
     seen.clear()  # only what answers a check counts
     channel.send({"reply": report})
     if not report["found"]:
+        channel.receive()  # nothing can be asked: wait for the end
         return
     one_at_a_time = threading.Lock()
 
