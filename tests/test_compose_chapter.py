@@ -15,6 +15,7 @@ from nbgrader.utils import compute_checksum
 
 from autograder.compose import notebook
 from autograder.compose.chapter import Composed, compose
+from autograder.site.worked import join
 from autograder.sources import SourceError
 
 EXERCISES = ("shifted", "Shift", "doubled")
@@ -291,3 +292,10 @@ def test_a_bank_entry_with_a_name_that_nobody_makes() -> None:
     ]
     text = complaint(bank=bank)
     assert "autograder/answers/tiny.py: shifted: rows_untouched uses 'np'" in text
+
+
+def test_the_page_is_built_from_what_was_written(tiny: Composed) -> None:
+    page = join(tiny.student, tiny.worked, tiny.page, "book/tiny.ipynb")
+    sources = [cell["source"] for cell in page["cells"]]
+    assert any(text.startswith("(tiny-shift)=\n## Shifting") for text in sources)
+    assert any("Worked answer" in text and "x.amax" in text for text in sources)
