@@ -118,7 +118,10 @@ def write_book(root, answers="shown"):
     }
     student = {
         "cells": cells,
-        "metadata": {"kernelspec": {"name": "python3", "display_name": "Python 3"}},
+        "metadata": {
+            "kernelspec": {"name": "python3", "display_name": "Python 3"},
+            "language_info": {"name": "python"},
+        },
         "nbformat": 4,
         "nbformat_minor": 5,
     }
@@ -129,7 +132,6 @@ def write_book(root, answers="shown"):
         if cell["id"] == "double":
             cell["source"] = ANSWER
     state = {"model_name": "AnyModel", "state": {"_esm": FIGURE, "width": 3}}
-    worked["metadata"]["language_info"] = {"name": "python", "pygments_lexer": "ipython3"}
     worked["metadata"]["widgets"] = {
         "application/vnd.jupyter.widget-state+json": {"state": {WIDGET: state}}
     }
