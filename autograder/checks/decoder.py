@@ -901,7 +901,7 @@ decoder_layer = Exercise(
 LAYER_CAUSE = _("A sub-layer is missing, stands in another place, or got another input.")
 LAYER_STEP = _(
     "Write the three sub-layers one below the other, each with its residual, its input and its "
-    "mask, and compare with the figure of the layer."
+    "mask, and compare with the drawing of the layer."
 )
 
 
