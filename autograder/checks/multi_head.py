@@ -32,10 +32,13 @@ GRADIENT = 2e-4
 
 
 def _head_sizes(cases: Cases) -> tuple[int, int, int, int]:
-    """Different B, T, H and d, none of which is 1; H does not divide T."""
+    """Different B, T, H and d, none of which is 1; H does not divide T.
+
+    T, H, d², and D differ as well, so that no two of the roots that a scale may be are the same.
+    """
     while True:
         B, T, H, d = cases.distinct(4, 2, 8)
-        if T % H:
+        if T % H and d * d not in (T, H) and H * d != T:
             return B, T, H, d
 
 
@@ -1330,7 +1333,35 @@ _RIGHT: tuple[_Implementation, ...] = (
 )
 
 
+def _right_only_if(
+    condition: Callable[[Tensor, Tensor, int], bool | Tensor], *, output: bool = True
+) -> _Implementation:
+    """Right where the condition on x, w_o and H holds, and grossly wrong elsewhere."""
+
+    def attention(x: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+        mixed, weights = _model()(x, *rest)
+        if condition(x, rest[3], rest[4]):
+            return mixed, weights
+        return (mixed + 9, weights + 9) if output else (mixed, weights + 9)
+
+    return attention
+
+
+# What a test looks at: it tells one weak test from another, and no points depend on it.
+_PROBES: tuple[_Implementation, ...] = (
+    _right_only_if(lambda x, w_o, H: x.shape[1] == 1),
+    _right_only_if(lambda x, w_o, H: H == 1),
+    _right_only_if(lambda x, w_o, H: not x.any()),
+    _right_only_if(lambda x, w_o, H: torch.equal(w_o, torch.eye(len(w_o)).to(w_o))),
+    _right_only_if(lambda x, w_o, H: torch.allclose(x, x[:, :1])),
+    _right_only_if(lambda x, w_o, H: False, output=False),
+    _model(shown=lambda weights: weights + 0.1, last=lambda x, w: x @ w + 0.1),
+)
+
+
 def _expect_rejected(answer: Answer, cases: Cases, wrong: dict[str, _Implementation]) -> None:
+    for probe in _PROBES:
+        answer.accepts(probe)
     # All of them are run before the first is named: the pattern tells one weak test from another.
     passed = [name for name in cases.shuffled(sorted(wrong)) if answer.accepts(wrong[name])]
     expect(
@@ -1370,6 +1401,8 @@ _MISTAKES = {
 @test_exercise.check(points=1)
 def right_implementations_pass(answer: Answer, cases: Cases) -> None:
     """Right implementations pass your test, whatever their last digit."""
+    for probe in _PROBES:
+        answer.accepts(probe)
     passed = [answer.accepts(implementation) for implementation in cases.shuffled(_RIGHT)]
     expect(
         all(passed),
