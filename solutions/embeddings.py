@@ -116,7 +116,8 @@ def perplexity(loss: float | Tensor) -> float:
         At least 1 for a loss of at least 0.
     """
     ### BEGIN SOLUTION
-    return math.exp(float(loss))
+    value = loss.item() if isinstance(loss, Tensor) else loss
+    return math.exp(value)
     ### END SOLUTION
 
 

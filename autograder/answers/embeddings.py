@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -389,7 +389,7 @@ PERPLEXITY = "embeddings-perplexity"
 wrong_edit(
     PPL,
     "two_to_the_loss",
-    {"math.exp(float(loss))": "2 ** float(loss)"},
+    {"math.exp(value)": "2 ** value"},
     why=_("2 to the loss belongs to a loss in bits; ours is in nats."),
     see=PERPLEXITY,
     rung=2,
@@ -397,28 +397,28 @@ wrong_edit(
 wrong_edit(
     PPL,
     "loss_returned",
-    {"math.exp(float(loss))": "float(loss)"},
+    {"math.exp(value)": "value"},
     why=_("The loss comes back as it was."),
     see=PERPLEXITY,
 )
 wrong_edit(
     PPL,
     "negative_exponent",
-    {"math.exp(float(loss))": "math.exp(-float(loss))"},
+    {"math.exp(value)": "math.exp(-value)"},
     why=_("e to minus the loss is the geometric mean of the probabilities, the inverse."),
     see=PERPLEXITY,
 )
 wrong_edit(
     PPL,
     "logarithm_for_exponential",
-    {"math.exp(float(loss))": "math.log(float(loss) + 1)"},
+    {"math.exp(value)": "math.log(value + 1)"},
     why=_("The logarithm is taken once more, where it should be undone."),
     see=PERPLEXITY,
 )
 wrong_edit(
     PPL,
     "ten_to_the_loss",
-    {"math.exp(float(loss))": "10 ** float(loss)"},
+    {"math.exp(value)": "10 ** value"},
     why=_("The logarithm of the loss is natural, not to base 10."),
     see=PERPLEXITY,
     rung=2,
@@ -534,10 +534,11 @@ def letters_not_symbols(words: list[tuple[tuple[str, ...], int]]) -> tuple[str, 
 
 @right(PAIR, style="a dictionary and a sorted list")
 def sorted_list(words: list[tuple[tuple[str, ...], int]]) -> tuple[str, str] | None:
-    counts: dict[tuple[str, str], int] = defaultdict(int)
+    counts: dict[tuple[str, str], int] = {}
     for symbols, times in words:
         for i in range(1, len(symbols)):
-            counts[symbols[i - 1], symbols[i]] += times
+            pair = (symbols[i - 1], symbols[i])
+            counts[pair] = counts.get(pair, 0) + times
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return ranked[0][0] if ranked else None
 
@@ -1030,21 +1031,20 @@ def as_a_tensor(batches: list[tuple[Tensor, Tensor]], padding_id: int) -> Any:
 
 TEST = "lookup_test"
 GRADIENT = "embeddings-gradient"
-Lookup = Callable[[Tensor, Tensor], Tensor]
 
 
 @wrong(TEST, why=_("Nothing is asserted, so nothing is ever found."), see=GRADIENT)
-def asserts_nothing(lookup: Lookup) -> None:
+def asserts_nothing(lookup: Callable[[Tensor, Tensor], Tensor]) -> None:
     lookup(torch.tensor([[1, 0]]), torch.randn(3, 2))
 
 
 @wrong(TEST, why=_("Every implementation is turned away, right ones included."), see=GRADIENT)
-def rejects_everything(lookup: Lookup) -> None:
+def rejects_everything(lookup: Callable[[Tensor, Tensor], Tensor]) -> None:
     assert lookup is None
 
 
 @wrong(TEST, why=_("Only the shape is asserted."), see=GRADIENT)
-def shape_only(lookup: Lookup) -> None:
+def shape_only(lookup: Callable[[Tensor, Tensor], Tensor]) -> None:
     assert lookup(torch.tensor([[1, 0, 2], [2, 2, 1]]), torch.randn(4, 5)).shape == (2, 3, 5)
 
 
@@ -1054,7 +1054,7 @@ def shape_only(lookup: Lookup) -> None:
     see=GRADIENT,
     rung=2,
 )
-def no_gradients(lookup: Lookup) -> None:
+def no_gradients(lookup: Callable[[Tensor, Tensor], Tensor]) -> None:
     weight, ids = torch.randn(5, 3), torch.tensor([[4, 1, 1], [0, 4, 1]])
     assert torch.allclose(lookup(ids, weight), weight[ids])
 
@@ -1068,7 +1068,7 @@ def no_gradients(lookup: Lookup) -> None:
     see=GRADIENT,
     rung=2,
 )
-def gradient_exists(lookup: Lookup) -> None:
+def gradient_exists(lookup: Callable[[Tensor, Tensor], Tensor]) -> None:
     weight, ids = torch.randn(5, 3).requires_grad_(), torch.tensor([[4, 1, 1], [0, 4, 1]])
     rows = lookup(ids, weight)
     assert torch.allclose(rows, weight[ids])
@@ -1083,7 +1083,7 @@ def gradient_exists(lookup: Lookup) -> None:
     rung=3,
     form_of="gradient_exists",
 )
-def no_repeats(lookup: Lookup) -> None:
+def no_repeats(lookup: Callable[[Tensor, Tensor], Tensor]) -> None:
     weight, ids = torch.randn(6, 3).requires_grad_(), torch.tensor([[4, 1, 2], [0, 3, 5]])
     rows = lookup(ids, weight)
     assert torch.allclose(rows, weight[ids])
@@ -1097,7 +1097,7 @@ def no_repeats(lookup: Lookup) -> None:
     see=GRADIENT,
     rung=3,
 )
-def one_sequence_in_order(lookup: Lookup) -> None:
+def one_sequence_in_order(lookup: Callable[[Tensor, Tensor], Tensor]) -> None:
     weight, ids = torch.randn(5, 3).requires_grad_(), torch.tensor([[0, 1, 1, 3, 4]])
     rows = lookup(ids, weight)
     assert rows.shape == (1, 5, 3)
@@ -1114,7 +1114,7 @@ def one_sequence_in_order(lookup: Lookup) -> None:
     rung=3,
     form_of="shape_only",
 )
-def table_of_zeros(lookup: Lookup) -> None:
+def table_of_zeros(lookup: Callable[[Tensor, Tensor], Tensor]) -> None:
     weight, ids = torch.zeros(5, 3).requires_grad_(), torch.tensor([[4, 1, 1], [0, 4, 1]])
     rows = lookup(ids, weight)
     assert rows.shape == (2, 3, 3)
@@ -1122,7 +1122,7 @@ def table_of_zeros(lookup: Lookup) -> None:
 
 
 @right(TEST, style="against the library, rows and gradients")
-def against_the_library(lookup: Lookup) -> None:
+def against_the_library(lookup: Callable[[Tensor, Tensor], Tensor]) -> None:
     for shape in ((2, 4), (3, 3)):
         ids = torch.randint(6, shape)
         ids[0, :2] = 5
@@ -1138,7 +1138,7 @@ def against_the_library(lookup: Lookup) -> None:
 
 
 @right(TEST, style="numbers by hand, autograd.grad")
-def by_hand(lookup: Lookup) -> None:
+def by_hand(lookup: Callable[[Tensor, Tensor], Tensor]) -> None:
     weight = torch.tensor([[0.0, 10.0], [1.0, 11.0], [2.0, 12.0]], requires_grad=True)
     rows = lookup(torch.tensor([[2, 0, 0], [1, 2, 0]]), weight)
     assert rows.tolist() == [[[2, 12], [0, 10], [0, 10]], [[1, 11], [2, 12], [0, 10]]]
@@ -1147,7 +1147,7 @@ def by_hand(lookup: Lookup) -> None:
 
 
 @right(TEST, style="a loop over places and a finite difference")
-def finite_difference(lookup: Lookup) -> None:
+def finite_difference(lookup: Callable[[Tensor, Tensor], Tensor]) -> None:
     weight, ids = torch.randn(4, 2), torch.tensor([[3, 0], [0, 2]])
     rows = lookup(ids, weight)
     for b in range(2):

@@ -907,18 +907,17 @@ def copy_then_in_place(x: Tensor, positions: Tensor) -> Tensor:
 
 TEST = "order_test"
 EQUIVARIANT = "positions-equivariance"
-Model = Callable[[Tensor], Tensor]
 
 
 @wrong(TEST, why=_("Nothing is asserted, so every model passes."), see=EQUIVARIANT)
-def asserts_nothing(model: Model) -> None:
+def asserts_nothing(model: Callable[[Tensor], Tensor]) -> None:
     model(torch.randn(2, 5, 8))
 
 
 @wrong(
     TEST, why=_("Every model is turned away, those that see the order included."), see=EQUIVARIANT
 )
-def rejects_all(model: Model) -> None:
+def rejects_all(model: Callable[[Tensor], Tensor]) -> None:
     assert model is None
 
 
@@ -931,7 +930,7 @@ def rejects_all(model: Model) -> None:
     see=EQUIVARIANT,
     rung=2,
 )
-def output_not_permuted(model: Model) -> None:
+def output_not_permuted(model: Callable[[Tensor], Tensor]) -> None:
     x = torch.randn(2, 6, 8)
     p = torch.arange(6).flip(0)
     assert not torch.allclose(model(x[:, p]), model(x), atol=1e-4)
@@ -943,7 +942,7 @@ def output_not_permuted(model: Model) -> None:
     see=EQUIVARIANT,
     rung=1,
 )
-def wrong_way_round(model: Model) -> None:
+def wrong_way_round(model: Callable[[Tensor], Tensor]) -> None:
     x = torch.randn(2, 6, 8)
     p = torch.arange(6).flip(0)
     assert torch.allclose(model(x[:, p]), model(x)[:, p], atol=1e-4)
@@ -956,7 +955,7 @@ def wrong_way_round(model: Model) -> None:
     rung=3,
     form_of="rejects_all",
 )
-def batch_permuted(model: Model) -> None:
+def batch_permuted(model: Callable[[Tensor], Tensor]) -> None:
     x = torch.randn(6, 6, 8)
     p = torch.arange(6).flip(0)
     assert not torch.allclose(model(x[p]), model(x)[p], atol=1e-4)
@@ -970,14 +969,14 @@ def batch_permuted(model: Model) -> None:
     see=EQUIVARIANT,
     rung=2,
 )
-def exact_comparison(model: Model) -> None:
+def exact_comparison(model: Callable[[Tensor], Tensor]) -> None:
     x = torch.randn(2, 6, 8)
     p = torch.tensor([3, 0, 5, 1, 4, 2])
     assert not torch.equal(model(x[:, p]), model(x)[:, p])
 
 
 @wrong(TEST, why=_("Only the shape is asserted."), see=EQUIVARIANT, form_of="asserts_nothing")
-def shape_only(model: Model) -> None:
+def shape_only(model: Callable[[Tensor], Tensor]) -> None:
     x = torch.randn(2, 6, 8)
     assert model(x).shape == x.shape
 
@@ -991,7 +990,7 @@ def shape_only(model: Model) -> None:
     see=EQUIVARIANT,
     rung=3,
 )
-def first_position_only(model: Model) -> None:
+def first_position_only(model: Callable[[Tensor], Tensor]) -> None:
     x = torch.randn(2, 6, 8)
     p = torch.tensor([0, 5, 4, 3, 2, 1])
     assert not torch.allclose(model(x[:, p])[:, 0], model(x)[:, 0], atol=1e-4)
@@ -1003,7 +1002,7 @@ def first_position_only(model: Model) -> None:
     see=EQUIVARIANT,
     form_of="asserts_nothing",
 )
-def output_differs_from_input(model: Model) -> None:
+def output_differs_from_input(model: Callable[[Tensor], Tensor]) -> None:
     x = torch.randn(2, 6, 8)
     assert not torch.allclose(model(x), x)
 
@@ -1017,7 +1016,7 @@ def output_differs_from_input(model: Model) -> None:
     see=EQUIVARIANT,
     rung=3,
 )
-def zeros_must_show_positions(model: Model) -> None:
+def zeros_must_show_positions(model: Callable[[Tensor], Tensor]) -> None:
     y = model(torch.zeros(1, 6, 8))
     assert not torch.allclose(y, y[:, :1].expand_as(y), atol=1e-4)
 
@@ -1031,14 +1030,14 @@ def zeros_must_show_positions(model: Model) -> None:
     see=EQUIVARIANT,
     rung=3,
 )
-def reversal_only(model: Model) -> None:
+def reversal_only(model: Callable[[Tensor], Tensor]) -> None:
     x = torch.randn(2, 6, 8)
     p = torch.arange(6).flip(0)
     assert not torch.allclose(model(x[:, p]), model(x)[:, p], atol=1e-4)
 
 
 @right(TEST, style="several random permutations")
-def random_permutations(model: Model) -> None:
+def random_permutations(model: Callable[[Tensor], Tensor]) -> None:
     x = torch.randn(3, 5, 6)
     y = model(x)
     gaps = []
@@ -1049,7 +1048,7 @@ def random_permutations(model: Model) -> None:
 
 
 @right(TEST, style="every swap of two positions")
-def every_swap(model: Model) -> None:
+def every_swap(model: Callable[[Tensor], Tensor]) -> None:
     x = torch.randn(1, 4, 8)
     y = model(x)
     for i in range(4):
@@ -1062,7 +1061,7 @@ def every_swap(model: Model) -> None:
 
 
 @right(TEST, style="sorted outputs compared as sets")
-def sets_of_rows(model: Model) -> None:
+def sets_of_rows(model: Callable[[Tensor], Tensor]) -> None:
     x = torch.randn(2, 7, 4)
     p = torch.tensor([2, 0, 3, 6, 1, 5, 4])
     one, other = model(x), model(x[:, p])
