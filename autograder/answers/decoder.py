@@ -339,6 +339,16 @@ def padding_part_inverted(ids, padding_id=0):
     return ~padding_mask(ids, padding_id).unsqueeze(1) & causal_mask(ids.size(1))
 
 
+@wrong(
+    "decoder_mask",
+    why=_("Ids above the padding's id count as real: an id below it is hidden like padding."),
+    see="dec-padding",
+    rung=2,
+)
+def ids_above_the_padding(ids, padding_id=0):
+    return (ids > padding_id)[:, None, None, :] & causal_mask(ids.size(1))
+
+
 @right("decoder_mask", style="indexing with None")
 def mask_with_none(ids, padding_id=0):
     return (ids != padding_id)[:, None, None, :] & causal_mask(ids.shape[-1])[None, None]
@@ -501,6 +511,23 @@ wrong_edit(
     "length_counts_the_heads",
     {LENGTH: "self.length = self.keys.size(1)"},
     why=_("length is the size of another axis: the second one holds the heads."),
+    see="dec-pieces",
+    rung=3,
+)
+
+
+wrong_edit(
+    "KeyValueCache",
+    "values_joined_to_the_keys",
+    {GROW_V: "self.values = torch.cat([self.keys[..., : -k.size(-2) or None, :], v], dim=-2)"},
+    why=_("The new values were joined to the old keys: the old values are lost."),
+    see="dec-pieces",
+)
+wrong_edit(
+    "KeyValueCache",
+    "length_counts_the_width",
+    {LENGTH: "self.length = self.keys.size(-1)"},
+    why=_("length is the size of the last axis: that is the width of a head."),
     see="dec-pieces",
     rung=3,
 )
@@ -707,6 +734,28 @@ def watches_the_first_output_alone(layer):
     z = layer(changed)
     assert torch.allclose(y[:, 0], z[:, 0], atol=1e-5)
     assert (y[:, 1:] - z[:, 1:]).abs().amax(-1).min() > 1e-5
+
+
+@wrong(
+    "future_test",
+    why=_(
+        "One effect is asked for, that of the first input on the last output: a layer whose outputs "
+        "do not see their own input passes."
+    ),
+    see="dec-no-future",
+    rung=3,
+)
+def one_pair_of_the_past(layer):
+    x = torch.randn(2, 7, 4)
+    y = layer(x)
+    for t in range(7):
+        for b in range(2):
+            changed = x.clone()
+            changed[b, t] += torch.randn(4)
+            assert torch.allclose(layer(changed)[b, :t], y[b, :t], atol=1e-5)
+    changed = x.clone()
+    changed[:, 0] += 1
+    assert not torch.allclose(layer(changed)[:, -1], y[:, -1], atol=1e-5)
 
 
 @wrong(
@@ -1116,6 +1165,17 @@ wrong_edit(
 )
 wrong_edit(
     "DecoderLayer",
+    "memory_added_to_the_cache_again",
+    {"memory = memory[:, :0]  # its keys and values are in the cache already": "pass"},
+    why=_(
+        "The lines that were given are gone: the memory's keys go into the cache at every step "
+        "anew, and each source token is there many times."
+    ),
+    see="dec-cached-decoding",
+    rung=3,
+)
+wrong_edit(
+    "DecoderLayer",
     "no_dropout_in_the_residuals",
     {"Residual(D, dropout, norm_first)": "Residual(D, 0.0, norm_first)"},
     why=_("dropout does not reach the residuals: nothing is dropped in training."),
@@ -1367,6 +1427,27 @@ wrong_edit(
 )
 wrong_edit(
     "Decoder",
+    "residual_around_each_layer",
+    {CALL: "x = x + " + CALL.removeprefix("x = ")},
+    why=_(
+        "The layer's input is added to its output once more: the residuals inside the layer have "
+        "done that."
+    ),
+    see="dec-stack",
+)
+wrong_edit(
+    "Decoder",
+    "no_mask_with_a_cache",
+    {CALL: CALL.replace("memory, mask,", "memory, mask if cache is None else None,")},
+    why=_(
+        "With a cache the mask is left out. For one new token it hides nothing; in a piece of "
+        "several, the first would see the last."
+    ),
+    see="dec-cached-decoding",
+    rung=3,
+)
+wrong_edit(
+    "Decoder",
     "norm_after_every_layer",
     {CALL: "x = self.norm(" + CALL.removeprefix("x = ") + ")", "return self.norm(x)": "return x"},
     why=_("The last norm is applied after every layer; it belongs after the last one alone."),
@@ -1589,6 +1670,32 @@ wrong_edit(
 )
 wrong_edit(
     "BorrowedDecoderLayer",
+    "self_attention_added_in_place_of_x",
+    {
+        FIXED_CROSS: "second, _ = self.cross_attn(query=x, key=memory, value=memory, "
+        "mask=memory_mask)",
+        FIXED_SECOND: "x = self.norm2(attended + second)",
+    },
+    why=_(
+        "What the self-attention gave is added to the cross-attention. The residual is what went "
+        "into the sub-layer: x after the first norm."
+    ),
+    see="dec-borrowed",
+    rung=3,
+)
+wrong_edit(
+    "BorrowedDecoderLayer",
+    "mask_inverted",
+    {FIXED_MASK: "target_mask = ~torch.tril(torch.ones(T, T, dtype=torch.bool, device=x.device))"},
+    why=_(
+        "The mask was turned into True where attention is forbidden. In this book True is allowed: "
+        "now the future alone is seen."
+    ),
+    see="dec-borrowed",
+    rung=2,
+)
+wrong_edit(
+    "BorrowedDecoderLayer",
     "became_pre_norm",
     {
         FIXED_SELF: "attended, _ = self.self_attn(self.norm1(x), mask=target_mask)",
@@ -1734,6 +1841,16 @@ def targets_overwritten(targets, start_id):
     targets[:, 1:] = targets[:, :-1].clone()
     targets[:, 0] = start_id
     return targets
+
+
+@wrong(
+    "shift_right",
+    why=_("The ids came out as floating numbers: an embedding looks up integers."),
+    see="dec-shifted",
+)
+def floats_for_ids(targets, start_id):
+    start = torch.full((targets.size(0), 1), float(start_id))
+    return torch.cat([start, targets[:, :-1].float()], dim=1)
 
 
 @wrong(
@@ -2128,6 +2245,19 @@ wrong_edit(
 )
 wrong_edit(
     "Transformer",
+    "target_shifted_inside",
+    {
+        WHOLE: "return self.decode(shift_right(target, 1), self.encode(source), "
+        "self.source_mask(source))"
+    },
+    why=_(
+        "The target is shifted inside the model. It comes shifted already: the loss does that, and "
+        "in writing there is nothing to shift."
+    ),
+    see="dec-shifted",
+)
+wrong_edit(
+    "Transformer",
     "memory_pooled_to_one_vector",
     {
         WHOLE: "memory = self.encode(source)\n"
@@ -2255,6 +2385,21 @@ def end_sign_left_out(model, start, end_id, max_new, padding_id=0):
     return ids
 
 
+wrong_edit(
+    "greedy_decode",
+    "end_sign_overwritten_by_padding",
+    {
+        FILL: "complete = complete | (token == end_id)\n        token = token.masked_fill("
+        "complete, padding_id)",
+        "        complete = complete | (token == end_id)\n        if complete": "        if complete",
+    },
+    why=_(
+        "Who ends in this turn is filled with padding in the same turn: the end sign is never "
+        "written."
+    ),
+    see="dec-loop",
+    rung=3,
+)
 wrong_edit(
     "greedy_decode",
     "forgets_who_is_complete",
@@ -2679,6 +2824,27 @@ def one_draw_for_all(logits, temperature=1.0, top_k=None, top_p=None):
 
 @wrong(
     "sample_next",
+    why=_("Every token is drawn from the distribution of the first sequence."),
+    see="dec-sampling",
+)
+def drawn_from_the_first_row(logits, temperature=1.0, top_k=None, top_p=None):
+    p = next_probabilities(logits, temperature, top_k, top_p)
+    return torch.multinomial(p[0], len(p), replacement=True)
+
+
+@wrong(
+    "sample_next",
+    why=_("top_k and top_p are handed on in each other's place: give them by name."),
+    see="dec-sampling",
+    rung=2,
+)
+def k_and_p_exchanged(logits, temperature=1.0, top_k=None, top_p=None):
+    p = next_probabilities(logits, temperature, top_p, top_k)
+    return torch.multinomial(p, 1).squeeze(1)
+
+
+@wrong(
+    "sample_next",
     why=_("The seed is fixed inside: every call draws the same."),
     see="dec-sampling",
 )
@@ -2813,6 +2979,30 @@ wrong_edit(
     ),
     see="dec-pieces",
     rung=2,
+)
+wrong_edit(
+    "LanguageModel",
+    "no_mask_with_a_cache",
+    {LM_MASK: "mask = causal_mask(T, device=ids.device) if cache is None else None"},
+    why=_(
+        "With a cache there is no mask. For one new token it hides nothing; in a prefill of "
+        "several, each would see the last."
+    ),
+    see="dec-pieces",
+    rung=2,
+)
+wrong_edit(
+    "LanguageModel",
+    "output_tied_to_the_embedding",
+    {
+        "self.output = nn.Linear(D, V, bias=False)": "self.output = nn.Linear(D, V, bias=False)\n"
+        "        self.output.weight = self.embedding.weight"
+    },
+    why=_(
+        "The output map and the embedding are one matrix. That is a good idea of its own; this "
+        "model has two."
+    ),
+    see="dec-only",
 )
 wrong_edit(
     "LanguageModel",

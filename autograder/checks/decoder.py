@@ -720,13 +720,13 @@ def _leak_small(x: Tensor) -> Tensor:
 
 def _leak_last_position(x: Tensor) -> Tensor:
     mask = _square(x).tril()
-    mask[:, -1] = True  # the last token alone is seen by all
+    mask[1:, -1] = True  # the last token alone is seen by all but the first
     return x + _mix(x, mask)
 
 
 def _leak_first_query(x: Tensor) -> Tensor:
     mask = _square(x).tril()
-    mask[0] = True  # one row alone sees everything
+    mask[0, 1:2] = True  # one row alone sees one token too many
     return x + _mix(x, mask)
 
 
@@ -748,7 +748,8 @@ def _leak_after_the_softmax(x: Tensor) -> Tensor:
 
 
 def _blind_to_itself(x: Tensor) -> Tensor:
-    return _mix(x, _square(x).tril(-1))
+    # A sum and no attention: a query whose own key is hidden still asks with what it is.
+    return x.cumsum(dim=1) - x
 
 
 def _blind_to_the_past(x: Tensor) -> Tensor:
@@ -1047,8 +1048,9 @@ def pieces_with_a_cache_equal_the_whole(answer: Answer, cases: Cases) -> None:
     layer = answer(D, H, F)
     state = _load(layer, _layer_shapes(D, F), cases)
     x, memory = cases.normal(B, T, D), cases.normal(B, S, D)
-    memory_mask = cases.mask(B, 1, 1, S)
-    expected = _layer(x, memory, state, H, mask=_causal(T, T), memory_mask=memory_mask)
+    # No mask of the memory: keys added twice would change its size, and end in an error; so the
+    # length tells it from other mistakes.
+    expected = _layer(x, memory, state, H, mask=_causal(T, T))
     cache, memory_cache = layer.method("new_cache")
     start = 0
     for length in (3, 1, 2):
@@ -1058,7 +1060,6 @@ def pieces_with_a_cache_equal_the_whole(answer: Answer, cases: Cases) -> None:
                 x[:, start:stop],
                 memory,
                 _causal(length, stop),
-                memory_mask,
                 cache=cache,
                 memory_cache=memory_cache,
             ),
@@ -2407,8 +2408,8 @@ def settings_are_handed_on(answer: Answer, cases: Cases) -> None:
     cause = _("A setting is not handed on, or handed on in another's place.")
     _expect_frequencies(answer, cases, row, cause, temperature=2.5)
     _expect_frequencies(answer, cases, row, cause, temperature=0.0)
-    _expect_frequencies(answer, cases, row, cause, top_k=3)
     _expect_frequencies(answer, cases, row, cause, top_p=_clear_p(row.unsqueeze(0), 0.6))
+    _expect_frequencies(answer, cases, row, cause, top_k=3)
 
 
 @sampling.check(points=0.5, hidden=True)
