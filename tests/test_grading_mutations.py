@@ -71,7 +71,7 @@ def grade(submission: Submission) -> SubmissionResult:
     ).result
 
 
-# --- what happens to the cells ---------------------------------------------------------------------
+# --- what happens to the cells --------------------------------------------------------------------
 
 
 def _delete(notebook: Raw, place: int, _other: int) -> None:
@@ -139,19 +139,20 @@ def _nothing_of_ours(notebook: Raw) -> Raw:
     return notebook
 
 
-@st.composite
-def notebooks(draw: st.DrawFn) -> Raw:
-    """A right notebook after a few mishaps."""
+SHAPES = (_as_is, _nothing_of_ours, through_colab, to_format_3)
+NUMBERS = st.integers(0, 9_999)
+MISHAPS = st.lists(st.tuples(st.sampled_from(CHANGES), st.booleans(), NUMBERS, NUMBERS), max_size=6)
+Mishap = tuple[Callable[[Raw, int, int], None], bool, int, int]
+
+
+def mishandled(mishaps: list[Mishap], shape: Callable[[Raw], Raw]) -> Raw:
+    """A right notebook after a few mishaps; half of them meet an answer."""
     notebook = AUTHOR.notebook(AUTHOR.reference)
-    changes = st.lists(st.sampled_from(CHANGES), max_size=6)
-    for change in draw(changes):
-        last = len(notebook["cells"]) - 1
-        # half of the mishaps meet an answer
+    for change, meets_answer, one, two in mishaps:
         answers = [i for i, c in enumerate(notebook["cells"]) if c.get("id") in NAMES]
-        places = st.integers(0, last)
-        place = draw(st.one_of(st.sampled_from(answers), places) if answers else places)
-        change(notebook, place, draw(places))
-    return draw(st.sampled_from((_as_is, _nothing_of_ours, through_colab, to_format_3)))(notebook)
+        places = answers if meets_answer and answers else list(range(len(notebook["cells"])))
+        change(notebook, places[one % len(places)], two % len(notebook["cells"]))
+    return shape(notebook)
 
 
 def there(notebook: Raw) -> set[str]:
@@ -164,10 +165,16 @@ def there(notebook: Raw) -> set[str]:
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-@given(notebook=notebooks(), encoding=st.sampled_from(ENCODINGS), indent=st.sampled_from((None, 1)))
+@given(
+    mishaps=MISHAPS,
+    shape=st.sampled_from(SHAPES),
+    encoding=st.sampled_from(ENCODINGS),
+    indent=st.sampled_from((None, 1)),
+)
 def test_points_stay_where_the_answer_stays(
-    notebook: Raw, encoding: str, indent: int | None
+    mishaps: list[Mishap], shape: Callable[[Raw], Raw], encoding: str, indent: int | None
 ) -> None:
+    notebook = mishandled(mishaps, shape)
     data = json.dumps(notebook, ensure_ascii=False, indent=indent).encode(encoding)
     result = grade(Submission("attention.ipynb", lambda: data))
     found = there(notebook)
@@ -192,7 +199,7 @@ def _said(missing: list[str], notebook: Raw, result: SubmissionResult) -> bool:
     )
 
 
-# --- what happens to the file ----------------------------------------------------------------------
+# --- what happens to the file ---------------------------------------------------------------------
 
 RIGHT = json.dumps(AUTHOR.notebook(AUTHOR.reference)).encode()
 

@@ -157,15 +157,45 @@ def test_what_is_known_is_not_run_again(grader: Grader) -> None:
     assert second.result == first.result
 
 
+SPOILED = """\
+calls = []
+def padding_mask(ids, padding_id=0):
+    calls.append(1)
+    if len(calls) > 1:
+        raise ValueError("only once")
+    return (ids != padding_id).unsqueeze(-2)
+"""
+
+
 def test_a_failed_check_is_asked_again_in_a_fresh_sandbox() -> None:
+    """What an earlier check spoiled costs nothing, and that answer counts."""
+    engine = InProcess()
+    answers = {**AUTHOR.reference, "padding_mask": SPOILED}
+    result = grade(Grader(engine), saved(AUTHOR.notebook(answers))).result
+    checks = next(e for e in result.exercises if e.id.endswith("padding_mask")).checks
+    opened = sum(name == "padding_mask" for name, _cells in engine.opened)
+    assert opened == len(checks)  # one for all, and one more for each but the first
+    assert sum(check.passed for check in checks) >= 2
+
+
+def test_a_known_mistake_needs_no_second_sandbox() -> None:
     engine = InProcess()
     answers = {**AUTHOR.reference, "padding_mask": AUTHOR.wrong["padding_mask"]["true_at_padding"]}
     result = grade(Grader(engine), saved(AUTHOR.notebook(answers))).result
     checks = next(e for e in result.exercises if e.id.endswith("padding_mask")).checks
-    failed = sum(not check.passed for check in checks)
+    assert {check.diagnosis for check in checks if not check.passed} == {"true_at_padding"}
+    assert sum(name == "padding_mask" for name, _cells in engine.opened) == 1
+
+
+def test_a_bug_that_is_handed_out_is_not_explained(grader: Grader) -> None:
+    result = grade(grader, saved(AUTHOR.notebook({}))).result
+    checks = next(e for e in result.exercises if e.id.endswith("attend_to_memory")).checks
+    failed = [check for check in checks if not check.passed]
     assert failed
-    opened = sum(name == "padding_mask" for name, _cells in engine.opened)
-    assert opened == 1 + failed
+    assert all(check.open and check.diagnosis is None for check in failed)
+    assert {check.message for check in failed} == {
+        "The code is as it was handed out: its faults are still in it."
+    }
 
 
 def test_an_untouched_exercise_is_run_once_for_the_whole_class() -> None:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from autograder import chapters
 from autograder.answer import Callbacks, Link
 from autograder.checking import Exercise
+from autograder.diagnosis import Trace, same_trace
 from autograder.grading import keys
 from autograder.i18n import _
 from autograder.judge import Judge, OpenLink, Outcome
@@ -60,30 +61,76 @@ class Graded:
 
 
 class _PatientJudge(Judge):
-    """A judge that asks a failed check again, but not one that hit a limit.
+    """A judge that asks again what fails, where asking again can change anything.
 
-    A limit is hit for seconds on end. In the crowd the exercise is given up at once, since it will
+    A check that fails is asked again in a fresh sandbox, and that answer counts: perhaps another
+    check had spoiled the state. Two kinds of failure need no second fork. Replies that are those
+    of a wrong answer of the bank, number for number, come from that mistake and from no state. And
+    a limit is hit for seconds on end: in the crowd the exercise is given up at once, since it will
     be tried again alone; alone, each check has its one full chance.
     """
 
     alone = False
+    _likely: Mapping[str, dict[str, Trace]] | None = None
 
     def outcomes(self, open_link: OpenLink, *, again: bool = False) -> dict[str, Outcome]:
+        if not again:  # the bank's own answers
+            return super().outcomes(open_link)
         found: dict[str, Outcome] = {}
         opened: tuple[Link, Callbacks] | None = None
         for check in self.checks:
             opened = opened or _opened(open_link)
-            outcome = self._run(check, *opened)
-            if again and outcome.message is not None and not (outcome.unanswered or outcome.lost):
-                outcome = self._run(check, *_opened(open_link))
+            found[check.name] = outcome = self._run(check, *opened)
             if outcome.lost:
                 opened = None
-            found[check.name] = outcome
-            if outcome.lost and again and not self.alone:
-                rest = self.checks[len(found) :]
-                found |= {item.name: replace(outcome, trace=[]) for item in rest}
-                break
+                if not self.alone:
+                    rest = self.checks[len(found) :]
+                    return found | {item.name: replace(outcome, trace=[]) for item in rest}
+        self._likely = None
+        explained = self._look_alike(found)
+        for check in self.checks:
+            outcome = found[check.name]
+            counts = outcome.message is None or outcome.unanswered or outcome.lost
+            if not counts and check.name not in explained:
+                found[check.name] = self._run(check, *_opened(open_link))
+                self._likely = None
+        if self._likely is None:
+            self._look_alike(found)
         return found
+
+    def _look_alike(self, outcomes: Mapping[str, Outcome]) -> set[str]:
+        """Keep the wrong answers that behave so in a failed check; which checks these explain.
+
+        A wrong answer that agrees in no failed check cannot be the diagnosis: comparing it in all
+        the others, as the diagnosis does, would take most of the time of grading.
+        """
+        failed = {
+            name: outcome.trace
+            for name, outcome in outcomes.items()
+            if outcome.message and not outcome.unanswered and not outcome.lost
+        }
+        everything = super().fingerprints() if failed else {}
+        self._likely = {}
+        explained: set[str] = set()
+        for entry, traces in everything.items():
+            alike = {
+                name
+                for name, trace in failed.items()
+                if name in traces and same_trace(trace, traces[name])
+            }
+            if alike:
+                self._likely[entry] = traces
+                explained |= alike
+        # many mistakes raise alike, and a spoiled state raises too
+        return {name for name in explained if not any("error" in reply for reply in failed[name])}
+
+    def forget(self) -> None:
+        """Every wrong answer comes into question again."""
+        self._likely = None
+
+    def fingerprints(self) -> dict[str, dict[str, Trace]]:
+        """Those of the wrong answers that come into question, once an answer was judged."""
+        return super().fingerprints() if self._likely is None else dict(self._likely)
 
 
 def _opened(open_link: OpenLink) -> tuple[Link, Callbacks]:
@@ -108,7 +155,9 @@ class Grader:
     def warm(self, stem: str) -> None:
         """Run a chapter's bank now rather than while the first submission waits."""
         for item in chapters.exercises(stem).values():
-            self._judge(item).fingerprints()
+            judge = self._judge(item)
+            judge.forget()
+            judge.fingerprints()
 
     def grade(
         self,
@@ -162,6 +211,8 @@ class Grader:
             graded.keys[item.id] = key
             start = time.perf_counter()
             results[name] = known.get(key) or self._exercise(item, code, modules, key, alone)
+            if found.is_open and item.given:
+                results[name] = _as_handed_out(results[name])
             graded.seconds[item.id] = time.perf_counter() - start
             if any(check.lost for check in results[name].checks) and not alone:
                 again.append(item.id)
@@ -292,6 +343,18 @@ def _all_failed(item: Exercise, message: str, *, is_open: bool = False) -> Exerc
         tuple(
             CheckResult(c.name, 0.0, c.points, c.hidden, False, message, open=is_open)
             for c in item.checks
+        ),
+    )
+
+
+def _as_handed_out(result: ExerciseResult) -> ExerciseResult:
+    """What a bug-finding exercise hands out is not the learner's mistake, and not explained."""
+    message = _("The code is as it was handed out: its faults are still in it.")
+    return replace(
+        result,
+        checks=tuple(
+            c if c.passed or c.lost else replace(c, message=message, diagnosis=None, open=True)
+            for c in result.checks
         ),
     )
 

@@ -53,6 +53,11 @@ class Template:
         return frozenset(item.meaning for item in self.statements)
 
     @cached_property
+    def texts(self) -> frozenset[str]:
+        """The text of each code cell."""
+        return frozenset(cell.source.strip() for cell in self.cells if cell.kind == "code")
+
+    @cached_property
     def given(self) -> tuple[Statement, ...]:
         """What every answer may use: the set-up cell, and what other locked cells import.
 
@@ -99,11 +104,6 @@ class Template:
             name: tuple(item for item in self.statements if self.cells[item.cell].id == name)
             for name in self.exercises
         }
-
-    @cached_property
-    def code_ids(self) -> frozenset[str]:
-        """Ids of the code cells."""
-        return frozenset(cell.id for cell in self.cells if cell.kind == "code")
 
     @cached_property
     def _setup(self) -> int:
