@@ -27,7 +27,7 @@ BOOK   := $(BUILD)/html/index.html
 REPORT := $(BUILD)/report/index.html
 
 .PHONY: all help install system compose worked book report lab check test verify pytest nbval \
-	lock bench bench-grading gpu clean
+	lock messages bench bench-grading clean
 
 all: $(BOOK) $(REPORT)  ## build the book, grade the sample class, say where everything is
 	@echo
@@ -54,8 +54,8 @@ $(READY): requirements.txt pyproject.toml
 	PYTHONWARNINGS=ignore $(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-system:  ## what only the system's package manager has: a browser for the page tests, bubblewrap
-	@.ci/system chromium bubblewrap
+system:  ## what only the system's package manager has: a browser for the page tests
+	@.ci/system chromium
 
 lock: $(READY)  ## write requirements.txt anew from requirements.in, keeping what still fits
 	$(PY) -m piptools compile --quiet --strip-extras --allow-unsafe --annotation-style=line --no-header \
@@ -63,6 +63,12 @@ lock: $(READY)  ## write requirements.txt anew from requirements.in, keeping wha
 	@# A local build of torch calls itself 2.13.0+cpu, which no one else has
 	@sed -e 's/^\(torch==[0-9.]*\)+[a-z0-9]*/\1/' -e '/^#/d' -e '/^$$/d' requirements.txt > $(VENV)/lock
 	@{ echo '# Written by `make lock` from requirements.in: edit that one.'; cat $(VENV)/lock; } > requirements.txt
+
+messages: $(READY)  ## collect what is translated, and compile the translations that are there
+	@mkdir -p autograder/locale
+	$(VENV)/bin/pybabel -q extract -F babel.cfg --no-location -o autograder/locale/autograder.pot .
+	@! ls autograder/locale/*/LC_MESSAGES/*.po >/dev/null 2>&1 \
+	  || $(VENV)/bin/pybabel -q compile -D autograder -d autograder/locale
 
 # --- notebooks, book, report -------------------------------------------------------------------
 
@@ -126,9 +132,6 @@ bench: $(READY)  ## time the book's build: _build/bench/book.json
 
 bench-grading: $(READY)  ## time the grading: _build/bench/grading.json
 	$(PY) -m autograder.bench.grading
-
-gpu: $(READY)  ## the tests that need an NVIDIA GPU
-	$(PY) -m pytest -m gpu
 
 clean:  ## remove what was built; work/ and .venv stay
 	rm -rf $(BUILD)
