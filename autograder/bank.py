@@ -121,7 +121,7 @@ def _register(module_name: str, entry: Entry) -> None:
     known.append(entry)
 
 
-def _entering(  # noqa: PLR0917
+def _entering(
     exercise: str, is_right: bool, why: str, see: str, rung: int, form_of: str | None, given: bool
 ) -> Callable[[T], T]:
     def enter(target: T) -> T:
@@ -146,7 +146,7 @@ def _entering(  # noqa: PLR0917
     return enter
 
 
-def _enter_edit(  # noqa: PLR0917
+def _enter_edit(
     exercise: str,
     name: str,
     edits: dict[str, str],

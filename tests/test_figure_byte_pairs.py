@@ -13,7 +13,7 @@ MODULE = FIGURES / "byte_pairs.js"
 
 def test_the_merges_are_those_of_python(tmp_path: Path) -> None:
     initial = BytePairs().initial
-    computed = in_javascript(MODULE, f"figure.mergeAll(argument, {MOST})", WORDS, tmp_path)
+    computed = in_javascript(MODULE, f"figure.mergeAll(argument, {MOST})", list(WORDS), tmp_path)
     assert computed["pairs"] == initial["pairs"]
     assert [symbols for symbols, _times in computed["words"]] == initial["tokens"]
     # By hand: w e and e s occur eight and nine times, s t nine times as well; e s comes first.

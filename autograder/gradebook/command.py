@@ -103,7 +103,8 @@ def autograde(args: argparse.Namespace) -> int:
                 graded = _with_notes(graded, item)  # noqa: PLW2901
                 _write_autograded(folders, stem, item, graded)
                 entries.append(_entry(folders, stem, item, graded.result))
-                for sink in (summary, *sinks):
+                summary.add(submission, graded)
+                for sink in sinks:
                     sink.add(submission, graded)
             books.write(entries)
     for sink in sinks:

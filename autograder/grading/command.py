@@ -101,7 +101,8 @@ def run(submissions: Sequence[Submission], options: Options, args: argparse.Name
     summary = Summary()
     sinks = open_sinks(args)
     for submission, graded in batch.results():
-        for sink in (summary, *sinks):
+        summary.add(submission, graded)
+        for sink in sinks:
             sink.add(submission, graded)
     for sink in sinks:
         sink.finish()

@@ -232,9 +232,7 @@ class _Remote(torch.autograd.Function):
         outputs = (value,) if single else tuple(value)
         if not all(isinstance(item, Tensor) for item in outputs):
             return value
-        joined = _Remote.apply(  # type: ignore[no-untyped-call]
-            ask, reply["call"], outputs, *leaves
-        )
+        joined = _Remote.apply(ask, reply["call"], outputs, *leaves)
         return joined[0] if single else type(value)(joined)
 
     @staticmethod

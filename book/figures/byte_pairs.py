@@ -12,7 +12,7 @@ import traitlets
 
 from autograder.i18n import _
 
-WORDS = [["low", 5], ["lower", 2], ["newest", 6], ["widest", 3], ["wider", 2], ["slow", 1]]
+WORDS = (("low", 5), ("lower", 2), ("newest", 6), ("widest", 3), ("wider", 2), ("slow", 1))
 """Words and how often each occurs."""
 
 MOST = 12
@@ -61,7 +61,7 @@ class BytePairs(anywidget.AnyWidget):
     _esm = Path(__file__).parent / "byte_pairs.js"
 
     merges = traitlets.Int(0).tag(sync=True)
-    words = traitlets.List(WORDS, read_only=True).tag(sync=True)
+    words = traitlets.List([list(word) for word in WORDS], read_only=True).tag(sync=True)
     most = traitlets.Int(MOST, read_only=True).tag(sync=True)
     text = traitlets.Dict(read_only=True).tag(sync=True)
     initial = traitlets.Dict(read_only=True).tag(sync=True)
