@@ -273,7 +273,7 @@ ATTACKS = [
         libc.unshare(0x10000000 | 0x20000)
         os.mkdir("m")
         libc.mount(b"/", b"m", None, 4096 | 16384, None)
-        libc.umount2(b"/tmp", 2)
+        libc.umount2(b"/scratch", 2)
         libc.chroot(b"m")
         loot = open("{path}").read()
         """),

@@ -24,7 +24,9 @@ GUEST = str(Path(__file__).resolve().parents[2] / "guest")
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 _FILES = ("/etc/ld.so.cache", "/etc/localtime")
 _TIME_ZONES = "/usr/share/zoneinfo"
-SCRATCH = "/tmp"  # noqa: S108 — a file system of the sandbox's own is mounted there
+SCRATCH = "/scratch"
+"""A file system of the sandbox's own is mounted there. Not /tmp: Python or this project may lie
+below it."""
 
 
 def import_folders() -> list[str]:
