@@ -53,6 +53,22 @@ def heads_stay_behind_positions(x, H):
     see="mha-split-heads",
     rung=3,
     why=_(
+        "The heads are right, but they stand in front of the batch: (H, B, T, d). The batch stays "
+        "the first axis."
+    ),
+)
+def heads_before_the_batch(x, H):
+    B, T, D = x.shape
+    if D % H:
+        raise ValueError("D must be a multiple of H")
+    return torch.stack(x.chunk(H, dim=-1))
+
+
+@wrong(
+    SPLIT,
+    see="mha-split-heads",
+    rung=3,
+    why=_(
         "The last axis is cut into (d, H) and not into (H, d), so a head gets every H-th component "
         "instead of d neighbouring ones. Weights from elsewhere would meet the wrong components."
     ),
