@@ -87,8 +87,9 @@ def test_a_chapter_from_the_template_goes_from_source_to_grade(tree: Path) -> No
     cell.source = cell.source.replace(
         "raise NotImplementedError", "return (scores / temperature).softmax(-1)"
     )
-    nbformat.write(notebook, tree / "handed-in.ipynb")
-    run(tree, *autograder, "grade", "handed-in.ipynb", "--json", "grades.json", "--workers", "1")
+    (tree / "handed-in").mkdir()
+    nbformat.write(notebook, tree / "handed-in" / f"{STEM}.ipynb")
+    run(tree, *autograder, "grade", "handed-in", "--json", "grades.json", "--workers", "1")
     (result,) = json.loads((tree / "grades.json").read_text(encoding="utf-8"))
     assert (result["chapter"], result["status"]) == (STEM, "graded")
     assert (result["score"], result["max_score"]) == (2, 2)
