@@ -28,7 +28,7 @@ wrong_edit(
         "numbers are all there is: divide by D. With D = 512 nobody notices; weights that were "
         "trained with the other form are off all the same."
     ),
-    see="layer-norm",
+    see="encoder-layer-norm",
     rung=2,
 )
 wrong_edit(
@@ -39,7 +39,7 @@ wrong_edit(
         "ε is added to the deviation and not to the variance: where rows hardly vary, the result "
         "is another one."
     ),
-    see="epsilon",
+    see="encoder-epsilon",
     rung=3,
 )
 wrong_edit(
@@ -51,7 +51,7 @@ wrong_edit(
     },
     form_of="epsilon_outside_the_root",
     why=_("ε is added to the deviation and not to the variance."),
-    see="epsilon",
+    see="encoder-epsilon",
     rung=3,
 )
 wrong_edit(
@@ -59,7 +59,7 @@ wrong_edit(
     "no_epsilon",
     {NORMAL: "normal = (wide - mean) / torch.sqrt(variance)"},
     why=_("Without ε a row of equal numbers is 0 divided by 0."),
-    see="epsilon",
+    see="encoder-epsilon",
     rung=3,
 )
 wrong_edit(
@@ -67,7 +67,7 @@ wrong_edit(
     "epsilon_is_fixed",
     {"variance + self.eps": "variance + 1e-5"},
     why=_("ε is written into forward, so the argument of the constructor does nothing."),
-    see="epsilon",
+    see="encoder-epsilon",
     rung=3,
 )
 wrong_edit(
@@ -75,7 +75,7 @@ wrong_edit(
     "another_default_epsilon",
     {"eps: float = 1e-5": "eps: float = 1e-12"},
     why=_("The default is 1e-5: near-constant rows come out much larger with 1e-12."),
-    see="epsilon",
+    see="encoder-epsilon",
     rung=3,
 )
 wrong_edit(
@@ -83,7 +83,7 @@ wrong_edit(
     "root_forgotten",
     {NORMAL: "normal = (wide - mean) / (variance + self.eps)"},
     why=_("Divided is by the variance, not by its root: the deviation of the result is not 1."),
-    see="layer-norm",
+    see="encoder-layer-norm",
     rung=3,
 )
 wrong_edit(
@@ -91,7 +91,7 @@ wrong_edit(
     "mean_not_subtracted",
     {NORMAL: "normal = wide * torch.rsqrt(variance + self.eps)"},
     why=_("The mean is computed and then not subtracted."),
-    see="layer-norm",
+    see="encoder-layer-norm",
 )
 wrong_edit(
     "LayerNorm",
@@ -104,7 +104,7 @@ wrong_edit(
         "The statistics run over the first axis: that is batch normalization. What a sentence "
         "becomes then depends on its neighbours in the batch."
     ),
-    see="batch-norm",
+    see="encoder-layer-norm",
 )
 wrong_edit(
     "LayerNorm",
@@ -118,7 +118,7 @@ wrong_edit(
         "The statistics run over the positions of a sentence. Then every position depends on all "
         "others, those to come included, and on the padding."
     ),
-    see="layer-norm",
+    see="encoder-layer-norm",
 )
 wrong_edit(
     "LayerNorm",
@@ -127,21 +127,21 @@ wrong_edit(
     why=_(
         "One mean and one variance were taken for the whole tensor: each position needs its own."
     ),
-    see="layer-norm",
+    see="encoder-layer-norm",
 )
 wrong_edit(
     "LayerNorm",
     "gain_forgotten",
     {SCALED: "return (normal + self.bias).to(x.dtype)"},
     why=_("weight is there and never used: the layer cannot choose a scale."),
-    see="layer-norm",
+    see="encoder-layer-norm",
 )
 wrong_edit(
     "LayerNorm",
     "shift_forgotten",
     {SCALED: "return (normal * self.weight).to(x.dtype)"},
     why=_("bias is there and never used."),
-    see="layer-norm",
+    see="encoder-layer-norm",
 )
 wrong_edit(
     "LayerNorm",
@@ -150,14 +150,14 @@ wrong_edit(
     why=_(
         "The roles of weight and bias are swapped: with bias = 0 every position comes out alike."
     ),
-    see="layer-norm",
+    see="encoder-layer-norm",
 )
 wrong_edit(
     "LayerNorm",
     "gain_starts_at_random",
     {"torch.ones(D)": "torch.randn(D)"},
     why=_("The gain is drawn at random: a fresh norm should change nothing but mean and variance."),
-    see="layer-norm",
+    see="encoder-layer-norm",
 )
 wrong_edit(
     "LayerNorm",
@@ -167,7 +167,7 @@ wrong_edit(
         "self.bias = nn.Parameter(torch.zeros(D))": "self.bias = torch.zeros(D)",
     },
     why=_("Plain tensors are not parameters: the optimizer never sees them, nor does state_dict."),
-    see="layer-norm",
+    see="encoder-layer-norm",
 )
 wrong_edit(
     "LayerNorm",
@@ -180,7 +180,7 @@ wrong_edit(
         "Mean and variance are cut off from the graph. The result is right and its gradient is "
         "not: what the norm takes out of x comes back through the gradient."
     ),
-    see="layer-norm",
+    see="encoder-layer-norm",
     rung=3,
 )
 wrong_edit(
@@ -191,7 +191,7 @@ wrong_edit(
         "The mean of squares minus the square of the mean is the variance on paper. In float32, "
         "with a mean of 1000 and a deviation of 1, both are a million: their difference is noise."
     ),
-    see="layer-norm",
+    see="encoder-layer-norm",
     rung=3,
 )
 wrong_edit(
@@ -199,7 +199,7 @@ wrong_edit(
     "squares_in_half_precision",
     {WIDE: "wide = x"},
     why=_("In fp16 the square of 300 is infinity: the statistics need float32."),
-    see="half-precision",
+    see="encoder-half-precision",
     rung=3,
 )
 wrong_edit(
@@ -207,7 +207,7 @@ wrong_edit(
     "returns_float32",
     {".to(x.dtype)": ""},
     why=_("Half-precision input comes out as float32, and the next layer does not expect it."),
-    see="half-precision",
+    see="encoder-half-precision",
     rung=3,
 )
 wrong_edit(
@@ -218,7 +218,7 @@ wrong_edit(
         "x -= … changes the tensor of the caller, which the residual still needs, and fails where "
         "a gradient is wanted."
     ),
-    see="layer-norm",
+    see="encoder-layer-norm",
     rung=2,
 )
 wrong_edit(
@@ -226,14 +226,14 @@ wrong_edit(
     "input_returned",
     {SCALED: "return x"},
     why=_("What is returned is the input."),
-    see="layer-norm",
+    see="encoder-layer-norm",
 )
 
 
 @wrong(
     "LayerNorm",
     why=_("The result does not depend on the input."),
-    see="layer-norm",
+    see="encoder-layer-norm",
 )
 class all_zeros(nn.Module):
     def __init__(self, D, eps=1e-5):
@@ -251,7 +251,7 @@ class all_zeros(nn.Module):
         "Divided is by the length of the row, which is √D times its deviation: the numbers come "
         "out too small by √D."
     ),
-    see="layer-norm",
+    see="encoder-layer-norm",
     rung=2,
 )
 class divides_by_the_length(nn.Module):
@@ -329,21 +329,21 @@ wrong_edit(
         "        mean_square = wide.square().mean(dim=-1, keepdim=True)"
     },
     why=_("The mean is subtracted: that is layer normalization. RMSNorm only scales."),
-    see="rms-norm",
+    see="encoder-rms-norm",
 )
 wrong_edit(
     "RMSNorm",
     "divided_by_the_deviation",
     {SQUARE: "mean_square = wide.var(dim=-1, correction=0, keepdim=True)"},
     why=_("The variance is the mean square of what is left without the mean: not the same number."),
-    see="rms-norm",
+    see="encoder-rms-norm",
 )
 wrong_edit(
     "RMSNorm",
     "sum_for_mean",
     {".square().mean(": ".square().sum("},
     why=_("The squares are summed and not averaged: the numbers come out too small by √D."),
-    see="rms-norm",
+    see="encoder-rms-norm",
     rung=2,
 )
 wrong_edit(
@@ -351,7 +351,7 @@ wrong_edit(
     "root_missing",
     {SCALE: "return (wide / (mean_square + self.eps) * self.weight).to(x.dtype)"},
     why=_("Divided is by the mean square and not by its root."),
-    see="rms-norm",
+    see="encoder-rms-norm",
     rung=3,
 )
 wrong_edit(
@@ -362,7 +362,7 @@ wrong_edit(
         SCALE: "return (wide / (mean_square + self.eps) * self.weight).to(x.dtype)",
     },
     why=_("The mean of the absolute values is not the root of the mean square."),
-    see="rms-norm",
+    see="encoder-rms-norm",
     rung=3,
 )
 wrong_edit(
@@ -370,7 +370,7 @@ wrong_edit(
     "epsilon_outside",
     {SCALE: "return (wide / (mean_square.sqrt() + self.eps) * self.weight).to(x.dtype)"},
     why=_("ε is added to the root and not under it: near zero the result is another one."),
-    see="epsilon",
+    see="encoder-epsilon",
     rung=2,
 )
 wrong_edit(
@@ -378,7 +378,7 @@ wrong_edit(
     "epsilon_missing",
     {SCALE: "return (wide * torch.rsqrt(mean_square) * self.weight).to(x.dtype)"},
     why=_("Without ε a row of zeros is 0 divided by 0."),
-    see="epsilon",
+    see="encoder-epsilon",
     rung=2,
 )
 wrong_edit(
@@ -386,7 +386,7 @@ wrong_edit(
     "epsilon_of_layer_norm",
     {"eps: float = 1e-6": "eps: float = 1e-5"},
     why=_("The default of ε is 1e-6 here, and not that of LayerNorm."),
-    see="epsilon",
+    see="encoder-epsilon",
     rung=2,
 )
 wrong_edit(
@@ -394,21 +394,21 @@ wrong_edit(
     "gain_not_used",
     {" * self.weight).to": ").to"},
     why=_("weight is there and never used."),
-    see="rms-norm",
+    see="encoder-rms-norm",
 )
 wrong_edit(
     "RMSNorm",
     "one_root_for_everything",
     {".mean(dim=-1, keepdim=True)  # (..., 1)": ".mean()"},
     why=_("One root mean square was taken for the whole tensor: each position needs its own."),
-    see="rms-norm",
+    see="encoder-rms-norm",
 )
 wrong_edit(
     "RMSNorm",
     "over_the_positions",
     {".mean(dim=-1, keepdim=True)  # (..., 1)": ".mean(dim=-2, keepdim=True)"},
     why=_("The mean square runs over the positions and not over the numbers of one position."),
-    see="rms-norm",
+    see="encoder-rms-norm",
 )
 wrong_edit(
     "RMSNorm",
@@ -419,7 +419,7 @@ wrong_edit(
         " * self.weight).to": " * self.weight + self.bias).to",
     },
     why=_("RMSNorm has a gain and no bias."),
-    see="rms-norm",
+    see="encoder-rms-norm",
 )
 wrong_edit(
     "RMSNorm",
@@ -429,14 +429,14 @@ wrong_edit(
         "The gain starts at zero, so a fresh norm gives zeros. (Where a model stores the gain "
         "minus one, zeros are right; here it is the gain.)"
     ),
-    see="rms-norm",
+    see="encoder-rms-norm",
 )
 wrong_edit(
     "RMSNorm",
     "overflows_in_half_precision",
     {WIDE: "wide = x"},
     why=_("In fp16 the square of 300 is infinity, and the result 0: square in float32."),
-    see="half-precision",
+    see="encoder-half-precision",
     rung=2,
 )
 wrong_edit(
@@ -444,7 +444,7 @@ wrong_edit(
     "stays_in_float32",
     {".to(x.dtype)": ""},
     why=_("Half-precision input comes out as float32, and the next layer does not expect it."),
-    see="half-precision",
+    see="encoder-half-precision",
     rung=2,
 )
 wrong_edit(
@@ -452,7 +452,7 @@ wrong_edit(
     "root_detached",
     {"wide.square().mean": "wide.detach().square().mean"},
     why=_("The root mean square is cut off from the graph: the gradient is another one."),
-    see="rms-norm",
+    see="encoder-rms-norm",
     rung=3,
 )
 wrong_edit(
@@ -460,7 +460,7 @@ wrong_edit(
     "gives_x_back",
     {SCALE: "return x"},
     why=_("What is returned is the input."),
-    see="rms-norm",
+    see="encoder-rms-norm",
 )
 
 
@@ -519,7 +519,7 @@ wrong_edit(
     why=_(
         "Without an activation two linear maps are one linear map, and a wider one buys nothing."
     ),
-    see="feed-forward",
+    see="encoder-feed-forward",
 )
 wrong_edit(
     "FeedForward",
@@ -532,7 +532,7 @@ wrong_edit(
         "The activation stands behind the second map. Then the two maps are one, and the network "
         "can add nothing negative to the residual."
     ),
-    see="feed-forward",
+    see="encoder-feed-forward",
 )
 wrong_edit(
     "FeedForward",
@@ -540,14 +540,14 @@ wrong_edit(
     {DOWN: "out = self.down(self.dropout(hidden))\n"
      "        return out if self.activation == 'swiglu' else torch.relu(out)"},
     why=_("There is an activation behind the second map as well: what is negative is lost."),
-    see="feed-forward",
+    see="encoder-feed-forward",
 )  # fmt: skip
 wrong_edit(
     "FeedForward",
     "silu_on_the_wrong_map",
     {SWIGLU: "hidden = self.gate(x) * nn.functional.silu(hidden)"},
     why=_("silu belongs to the gate; here it is applied to up."),
-    see="swiglu",
+    see="encoder-swiglu",
     rung=2,
 )
 wrong_edit(
@@ -558,7 +558,7 @@ wrong_edit(
         "That is the gated linear unit of 2016, with a sigmoid. SwiGLU has silu(g), which is "
         "g · sigmoid(g)."
     ),
-    see="swiglu",
+    see="encoder-swiglu",
     rung=2,
 )
 wrong_edit(
@@ -566,7 +566,7 @@ wrong_edit(
     "gelu_gate",
     {SWIGLU: "hidden = nn.functional.gelu(self.gate(x)) * hidden"},
     why=_("With GELU on the gate it is GEGLU, not SwiGLU."),
-    see="swiglu",
+    see="encoder-swiglu",
     rung=2,
 )
 wrong_edit(
@@ -574,7 +574,7 @@ wrong_edit(
     "gate_without_silu",
     {SWIGLU: "hidden = self.gate(x) * hidden"},
     why=_("The gate has no activation: that is a bilinear layer."),
-    see="swiglu",
+    see="encoder-swiglu",
     rung=2,
 )
 wrong_edit(
@@ -582,7 +582,7 @@ wrong_edit(
     "gate_added",
     {SWIGLU: "hidden = nn.functional.silu(self.gate(x)) + hidden"},
     why=_("The gate is added and not multiplied: it cannot close."),
-    see="swiglu",
+    see="encoder-swiglu",
     rung=2,
 )
 wrong_edit(
@@ -590,7 +590,7 @@ wrong_edit(
     "gate_never_used",
     {SWIGLU: "hidden = nn.functional.silu(hidden)"},
     why=_("The gate is built and never used: a third of the parameters does nothing."),
-    see="swiglu",
+    see="encoder-swiglu",
     rung=2,
 )
 wrong_edit(
@@ -602,7 +602,7 @@ wrong_edit(
         "self.down = nn.Linear(F, D, bias=not gated)": "self.down = nn.Linear(F, D)",
     },
     why=_("The maps of swiglu have no biases here."),
-    see="swiglu",
+    see="encoder-swiglu",
     rung=2,
 )
 wrong_edit(
@@ -613,7 +613,7 @@ wrong_edit(
         "self.down = nn.Linear(F, D, bias=not gated)": "self.down = nn.Linear(F, D, bias=False)",
     },
     why=_("The maps of relu and gelu have biases: equation 2 of the paper."),
-    see="feed-forward",
+    see="encoder-feed-forward",
 )
 wrong_edit(
     "FeedForward",
@@ -624,14 +624,14 @@ wrong_edit(
         "nn.Linear(F, D, bias=not gated)": "nn.Linear(4 * D, D, bias=not gated)",
     },
     why=_("Four times D is a habit and not a law: the width is the argument F."),
-    see="feed-forward",
+    see="encoder-feed-forward",
 )
 wrong_edit(
     "FeedForward",
     "always_relu",
     {GELU: RELU, SWIGLU: "hidden = torch.relu(self.gate(x)) * hidden"},
     why=_("The argument activation is not heeded."),
-    see="feed-forward",
+    see="encoder-feed-forward",
 )
 wrong_edit(
     "FeedForward",
@@ -641,7 +641,7 @@ wrong_edit(
         "u · sigmoid(1.702 u) is a rough form of GELU, off by up to 0.02. Some models were trained "
         "with it; the definition is u · Φ(u)."
     ),
-    see="gelu",
+    see="encoder-gelu",
     rung=3,
 )
 wrong_edit(
@@ -649,7 +649,7 @@ wrong_edit(
     "silu_for_gelu",
     {GELU: "hidden = nn.functional.silu(hidden)"},
     why=_("silu is u · sigmoid(u); GELU is u · Φ(u)."),
-    see="gelu",
+    see="encoder-gelu",
     rung=3,
 )
 wrong_edit(
@@ -660,7 +660,7 @@ wrong_edit(
         "Dropout stands behind down. The residual connection drops that already; here it is the "
         "hidden numbers that are dropped."
     ),
-    see="dropout",
+    see="encoder-dropout",
     rung=3,
 )
 wrong_edit(
@@ -668,7 +668,7 @@ wrong_edit(
     "dropout_left_out",
     {DOWN: "return self.down(hidden)"},
     why=_("The argument dropout does nothing."),
-    see="dropout",
+    see="encoder-dropout",
     rung=3,
 )
 wrong_edit(
@@ -682,7 +682,7 @@ wrong_edit(
         "The function nn.functional.dropout drops in evaluation too unless it is handed "
         "self.training."
     ),
-    see="dropout",
+    see="encoder-dropout",
     rung=3,
 )
 wrong_edit(
@@ -693,7 +693,7 @@ wrong_edit(
         "if self.training else hidden"
     },
     why=_("What is kept must be divided by 1 - p, or the numbers are larger in evaluation."),
-    see="dropout",
+    see="encoder-dropout",
     rung=3,
 )
 wrong_edit(
@@ -703,14 +703,14 @@ wrong_edit(
     why=_(
         "x is added here already. The residual connection is a module of its own, around this one."
     ),
-    see="feed-forward",
+    see="encoder-feed-forward",
 )
 wrong_edit(
     "FeedForward",
     "positions_mixed",
     {DOWN: "return self.down(self.dropout(hidden - hidden.mean(dim=-2, keepdim=True)))"},
     why=_("Something is computed across positions: here every position is on its own."),
-    see="feed-forward",
+    see="encoder-feed-forward",
 )
 
 right_edit(
@@ -773,7 +773,7 @@ class by_einsum(nn.Module):
         "Two thirds of F is right without biases. The two-map network has F + D numbers more, "
         "which may pay for another hidden number."
     ),
-    see="equal-parameters",
+    see="encoder-equal-parameters",
     rung=2,
 )
 def biases_not_counted(D, F):
@@ -783,7 +783,7 @@ def biases_not_counted(D, F):
 @wrong(
     "equal_width",
     why=_("The same width costs half as much again: three maps in place of two."),
-    see="equal-parameters",
+    see="encoder-equal-parameters",
 )
 def same_width(D, F):
     return F
@@ -792,7 +792,7 @@ def same_width(D, F):
 @wrong(
     "equal_width",
     why=_("Rounded up, the network has a few parameters more than the other one."),
-    see="equal-parameters",
+    see="encoder-equal-parameters",
     rung=2,
 )
 def rounded_up(D, F):
@@ -802,7 +802,7 @@ def rounded_up(D, F):
 @wrong(
     "equal_width",
     why=_("Rounded to the nearest, the network may have a few parameters too many."),
-    see="equal-parameters",
+    see="encoder-equal-parameters",
     rung=2,
 )
 def rounded_to_nearest(D, F):
@@ -812,7 +812,7 @@ def rounded_to_nearest(D, F):
 @wrong(
     "equal_width",
     why=_("Half the width is less than fits: the third map costs a third, not a half."),
-    see="equal-parameters",
+    see="encoder-equal-parameters",
 )
 def half_the_width(D, F):
     return F // 2
@@ -821,7 +821,7 @@ def half_the_width(D, F):
 @wrong(
     "equal_width",
     why=_("The maps of SwiGLU have no biases here, but they were counted."),
-    see="equal-parameters",
+    see="encoder-equal-parameters",
     rung=2,
 )
 def swiglu_with_biases(D, F):
@@ -831,7 +831,7 @@ def swiglu_with_biases(D, F):
 @wrong(
     "equal_width",
     why=_("8/3 · D is the answer for F = 4D alone."),
-    see="equal-parameters",
+    see="encoder-equal-parameters",
 )
 def eight_thirds_of_d(D, F):
     return 8 * D // 3
@@ -840,7 +840,7 @@ def eight_thirds_of_d(D, F):
 @wrong(
     "equal_width",
     why=_("A width must be an int: / gives a float, // does not."),
-    see="equal-parameters",
+    see="encoder-equal-parameters",
 )
 def not_an_integer(D, F):
     return (2 * D * F + F + D) / (3 * D)
@@ -849,7 +849,7 @@ def not_an_integer(D, F):
 @wrong(
     "equal_width",
     why=_("Of the two biases one was forgotten: one has F numbers, the other D."),
-    see="equal-parameters",
+    see="encoder-equal-parameters",
     rung=2,
 )
 def one_bias_forgotten(D, F):
@@ -859,7 +859,7 @@ def one_bias_forgotten(D, F):
 @wrong(
     "equal_width",
     why=_("What is returned is the number of parameters and not a width."),
-    see="equal-parameters",
+    see="encoder-equal-parameters",
 )
 def number_of_parameters(D, F):
     return 2 * D * F + F + D
@@ -908,21 +908,21 @@ wrong_edit(
         "norm_first=False is asked for and pre-norm is given: text that says post-norm, over code "
         "that does pre-norm."
     ),
-    see="two-placements",
+    see="encoder-two-placements",
 )
 wrong_edit(
     "Residual",
     "always_post_norm",
     {FIRST: "if False:"},
     why=_("norm_first=True is asked for and post-norm is given."),
-    see="two-placements",
+    see="encoder-two-placements",
 )
 wrong_edit(
     "Residual",
     "placements_swapped",
     {FIRST: "if not self.norm_first:"},
     why=_("The two placements are swapped: with norm_first the norm comes before the sub-layer."),
-    see="two-placements",
+    see="encoder-two-placements",
 )
 wrong_edit(
     "Residual",
@@ -930,7 +930,7 @@ wrong_edit(
     {PRE: "return self.dropout(sublayer(self.norm(x)))",
      POST: "return self.norm(self.dropout(sublayer(x)))"},
     why=_("There is no residual: x is never added."),
-    see="residual-connection",
+    see="encoder-residual-connection",
 )  # fmt: skip
 wrong_edit(
     "Residual",
@@ -940,35 +940,35 @@ wrong_edit(
         "norm(x) is added where x should be. Then no road leads around the norms, which is what "
         "pre-norm is for."
     ),
-    see="two-placements",
+    see="encoder-two-placements",
 )
 wrong_edit(
     "Residual",
     "norm_on_the_sublayer_output",
     {PRE: "return x + self.norm(self.dropout(sublayer(x)))"},
     why=_("The norm is behind the sub-layer, inside the residual: neither pre-norm nor post-norm."),
-    see="two-placements",
+    see="encoder-two-placements",
 )
 wrong_edit(
     "Residual",
     "post_norm_before_the_sum",
     {POST: "return x + self.norm(self.dropout(sublayer(x)))"},
     why=_("Post-norm normalizes the sum, and not what is added to it."),
-    see="two-placements",
+    see="encoder-two-placements",
 )
 wrong_edit(
     "Residual",
     "no_norm",
     {PRE: "return x + self.dropout(sublayer(x))", POST: "return x + self.dropout(sublayer(x))"},
     why=_("The norm is built and never used."),
-    see="two-placements",
+    see="encoder-two-placements",
 )
 wrong_edit(
     "Residual",
     "normalized_twice",
     {PRE: "return self.norm(x + self.dropout(sublayer(self.norm(x))))"},
     why=_("The sum is normalized as well: the residual stream no longer runs free."),
-    see="two-placements",
+    see="encoder-two-placements",
 )
 wrong_edit(
     "Residual",
@@ -976,7 +976,7 @@ wrong_edit(
     {PRE: "return self.dropout(x + sublayer(self.norm(x)))",
      POST: "return self.norm(self.dropout(x + sublayer(x)))"},
     why=_("Dropout falls on the sum, x included: the road around the sub-layer has holes."),
-    see="dropout",
+    see="encoder-dropout",
     rung=2,
 )  # fmt: skip
 wrong_edit(
@@ -985,7 +985,7 @@ wrong_edit(
     {PRE: "return x + sublayer(self.dropout(self.norm(x)))",
      POST: "return self.norm(x + sublayer(self.dropout(x)))"},
     why=_("Dropout falls on what the sub-layer is given, not on what it gives."),
-    see="dropout",
+    see="encoder-dropout",
     rung=2,
 )  # fmt: skip
 wrong_edit(
@@ -993,7 +993,7 @@ wrong_edit(
     "nothing_dropped",
     {PRE: "return x + sublayer(self.norm(x))", POST: "return self.norm(x + sublayer(x))"},
     why=_("The argument dropout does nothing."),
-    see="dropout",
+    see="encoder-dropout",
     rung=2,
 )
 wrong_edit(
@@ -1006,7 +1006,7 @@ wrong_edit(
         "The function nn.functional.dropout drops in evaluation too unless it is handed "
         "self.training."
     ),
-    see="dropout",
+    see="encoder-dropout",
     rung=2,
 )  # fmt: skip
 wrong_edit(
@@ -1014,7 +1014,7 @@ wrong_edit(
     "post_norm_without_dropout",
     {POST: "return self.norm(x + sublayer(x))"},
     why=_("Dropout is used with pre-norm and forgotten with post-norm."),
-    see="dropout",
+    see="encoder-dropout",
     rung=2,
 )
 wrong_edit(
@@ -1022,7 +1022,7 @@ wrong_edit(
     "dropout_after_the_norm",
     {POST: "return self.dropout(self.norm(x + sublayer(x)))"},
     why=_("With post-norm the norm is the end: dropout belongs to what the sub-layer gives."),
-    see="dropout",
+    see="encoder-dropout",
     rung=2,
 )
 wrong_edit(
@@ -1031,7 +1031,7 @@ wrong_edit(
     {PRE: "x += self.dropout(sublayer(self.norm(x.clone())))\n            return x",
      POST: "x += self.dropout(sublayer(x.clone()))\n        return self.norm(x)"},
     why=_("x += … changes the caller's tensor, and fails where a gradient is wanted."),
-    see="residual-connection",
+    see="encoder-residual-connection",
 )  # fmt: skip
 wrong_edit(
     "Residual",
@@ -1039,21 +1039,21 @@ wrong_edit(
     {PRE: "return x + 0.5 * self.dropout(sublayer(self.norm(x)) + sublayer(self.norm(x)))",
      POST: "return self.norm(x + 0.5 * self.dropout(sublayer(x) + sublayer(x)))"},
     why=_("The sub-layer is called twice: the same result at twice the cost."),
-    see="residual-connection",
+    see="encoder-residual-connection",
 )  # fmt: skip
 wrong_edit(
     "Residual",
     "sum_halved",
     {PRE: "return 0.5 * (x + self.dropout(sublayer(self.norm(x))))"},
     why=_("The sum is halved. Through N layers x then fades as 2 to the power -N."),
-    see="residual-connection",
+    see="encoder-residual-connection",
 )
 wrong_edit(
     "Residual",
     "x_detached",
     {PRE: "return x.detach() + self.dropout(sublayer(self.norm(x)))"},
     why=_("x is cut off from the graph: its value passes, its gradient does not."),
-    see="residual-connection",
+    see="encoder-residual-connection",
     rung=1,
 )
 wrong_edit(
@@ -1061,14 +1061,14 @@ wrong_edit(
     "sublayer_never_called",
     {PRE: "return x", POST: "return self.norm(x)"},
     why=_("The sub-layer is never called."),
-    see="residual-connection",
+    see="encoder-residual-connection",
 )
 wrong_edit(
     "Residual",
     "post_norm_by_default",
     {"norm_first: bool = True": "norm_first: bool = False"},
     why=_("The default of norm_first is True."),
-    see="two-placements",
+    see="encoder-two-placements",
 )
 
 right_edit("Residual", "dropout_by_function", {
@@ -1123,14 +1123,14 @@ wrong_edit(
     "feed_forward_missing",
     {WORK: "return x"},
     why=_("The feed-forward network is built and never used."),
-    see="encoder-layer",
+    see="encoder-one-layer",
 )
 wrong_edit(
     "EncoderLayer",
     "attention_missing",
     {ATTEND: "pass"},
     why=_("The attention is built and never used: no position sees another."),
-    see="encoder-layer",
+    see="encoder-one-layer",
 )
 wrong_edit(
     "EncoderLayer",
@@ -1138,14 +1138,14 @@ wrong_edit(
     {ATTEND: "x = self.residuals[1](x, self.feed_forward)",
      WORK: "return " + ATTEND.removeprefix("x = ")},
     why=_("The feed-forward network comes first; in the encoder attention does."),
-    see="encoder-layer",
+    see="encoder-one-layer",
 )  # fmt: skip
 wrong_edit(
     "EncoderLayer",
     "one_norm_for_both",
     {WORK: "return self.residuals[0](x, self.feed_forward)"},
     why=_("Both sub-layers go through the first residual: they share a norm, the other is idle."),
-    see="encoder-layer",
+    see="encoder-one-layer",
 )
 wrong_edit(
     "EncoderLayer",
@@ -1153,7 +1153,7 @@ wrong_edit(
     {"self.residuals[0](x, lambda": "self.residuals[1](x, lambda",
      WORK: "return self.residuals[0](x, self.feed_forward)"},
     why=_("The first residual belongs to attention and the second to the feed-forward network."),
-    see="encoder-layer",
+    see="encoder-one-layer",
 )  # fmt: skip
 wrong_edit(
     "EncoderLayer",
@@ -1164,28 +1164,28 @@ wrong_edit(
         "Both sub-layers read the same x. Some models do that on purpose, to compute them at once; "
         "here the feed-forward network reads what attention made."
     ),
-    see="encoder-layer",
+    see="encoder-one-layer",
 )  # fmt: skip
 wrong_edit(
     "EncoderLayer",
     "attention_outside_its_residual",
     {ATTEND: "x = self.self_attention(self.residuals[0].norm(x), mask=mask, **attention)[0]"},
     why=_("Attention has no residual around it: what a position was before is lost."),
-    see="encoder-layer",
+    see="encoder-one-layer",
 )
 wrong_edit(
     "EncoderLayer",
     "feed_forward_outside_its_residual",
     {WORK: "return self.feed_forward(self.residuals[1].norm(x))"},
     why=_("The feed-forward network has no residual around it."),
-    see="encoder-layer",
+    see="encoder-one-layer",
 )
 wrong_edit(
     "EncoderLayer",
     "x_added_twice",
     {ATTEND: "x = x + " + ATTEND.removeprefix("x = ")},
     why=_("The residual adds x already: here it is added once more."),
-    see="encoder-layer",
+    see="encoder-one-layer",
 )  # fmt: skip
 wrong_edit(
     "EncoderLayer",
@@ -1195,7 +1195,7 @@ wrong_edit(
         "Queries come from norm(x), keys and values from x itself. In self-attention all three "
         "come from the same tensor: the one that the residual hands over."
     ),
-    see="encoder-layer",
+    see="encoder-one-layer",
     rung=3,
 )
 wrong_edit(
@@ -1203,7 +1203,7 @@ wrong_edit(
     "mask_dropped",
     {"mask=mask, ": ""},
     why=_("The mask never reaches the attention: padding is read as if it were text."),
-    see="encoder-layer",
+    see="encoder-one-layer",
     rung=2,
 )
 wrong_edit(
@@ -1211,7 +1211,7 @@ wrong_edit(
     "mask_inverted",
     {"mask=mask, ": "mask=None if mask is None else ~mask, "},
     why=_("True means allowed all through this book; here it is turned round."),
-    see="encoder-layer",
+    see="encoder-one-layer",
     rung=2,
 )
 wrong_edit(
@@ -1219,7 +1219,7 @@ wrong_edit(
     "arguments_dropped",
     {", **attention)[0]": ")[0]"},
     why=_("The further arguments are taken by forward and not handed on: a bias has no effect."),
-    see="encoder-layer",
+    see="encoder-one-layer",
     rung=3,
 )
 wrong_edit(
@@ -1227,21 +1227,21 @@ wrong_edit(
     "activation_not_handed_on",
     {"self.feed_forward = FeedForward(D, F, activation)": "self.feed_forward = FeedForward(D, F)"},
     why=_("The activation does not reach the feed-forward network."),
-    see="encoder-layer",
+    see="encoder-one-layer",
 )
 wrong_edit(
     "EncoderLayer",
     "placement_not_handed_on",
     {"Residual(D, dropout, norm_first)": "Residual(D, dropout)"},
     why=_("norm_first does not reach the residuals: the layer is pre-norm always."),
-    see="two-placements",
+    see="encoder-two-placements",
 )
 wrong_edit(
     "EncoderLayer",
     "dropout_not_handed_on",
     {"Residual(D, dropout, norm_first)": "Residual(D, norm_first=norm_first)"},
     why=_("The dropout does not reach the residuals."),
-    see="dropout",
+    see="encoder-dropout",
 )
 wrong_edit(
     "EncoderLayer",
@@ -1249,14 +1249,14 @@ wrong_edit(
     {TWO: "self.residuals = nn.ModuleList([Residual(D, dropout, norm_first), "
      "Residual(D, 0.0, norm_first)])"},
     why=_("Only one of the two residuals has the dropout."),
-    see="dropout",
+    see="encoder-dropout",
 )  # fmt: skip
 wrong_edit(
     "EncoderLayer",
     "weights_returned_too",
     {WORK: "return self.residuals[1](x, self.feed_forward), None"},
     why=_("A layer returns one tensor, so that the next layer can take it."),
-    see="encoder-layer",
+    see="encoder-one-layer",
 )
 wrong_edit(
     "EncoderLayer",
@@ -1266,7 +1266,7 @@ wrong_edit(
         "D, 4 * D, activation)"
     },
     why=_("The width of the feed-forward network is the argument F."),
-    see="encoder-layer",
+    see="encoder-one-layer",
 )
 wrong_edit(
     "EncoderLayer",
@@ -1276,14 +1276,14 @@ wrong_edit(
         "MultiHeadAttention(D, 1)"
     },
     why=_("The number of heads does not reach the attention. No shape tells; the scale does."),
-    see="encoder-layer",
+    see="encoder-one-layer",
 )
 wrong_edit(
     "EncoderLayer",
     "x_comes_back",
     {WORK: "return x", ATTEND: "pass"},
     why=_("The layer gives back its input."),
-    see="encoder-layer",
+    see="encoder-one-layer",
 )
 wrong_edit(
     "EncoderLayer",
@@ -1291,7 +1291,7 @@ wrong_edit(
     {WORK: "x = self.residuals[1](x, self.feed_forward)\n"
      "        return self.residuals[1](x, self.feed_forward)"},
     why=_("The feed-forward network is applied twice."),
-    see="encoder-layer",
+    see="encoder-one-layer",
 )  # fmt: skip
 
 right_edit("EncoderLayer", "a_function_inside", {
@@ -1346,7 +1346,7 @@ wrong_edit(
         "[layer] * N is the same object N times: all layers share their weights. Some models share "
         "on purpose; this one has N layers with weights of their own."
     ),
-    see="the-stack",
+    see="encoder-the-stack",
 )
 wrong_edit(
     "Encoder",
@@ -1357,7 +1357,7 @@ wrong_edit(
         "Copies have weights of their own and the same start: all layers begin alike. (PyTorch's "
         "own nn.TransformerEncoder does that, and its documentation warns of it.)"
     ),
-    see="the-stack",
+    see="encoder-the-stack",
 )  # fmt: skip
 wrong_edit(
     "Encoder",
@@ -1366,7 +1366,7 @@ wrong_edit(
     why=_(
         "A plain list hides the layers from nn.Module: no optimizer and no state_dict sees them."
     ),
-    see="the-stack",
+    see="encoder-the-stack",
     rung=2,
 )
 wrong_edit(
@@ -1377,14 +1377,14 @@ wrong_edit(
         "Pre-norm layers end in a sum that no norm has seen; without the last norm it leaves the "
         "encoder as large as it has grown."
     ),
-    see="last-norm",
+    see="encoder-last-norm",
 )
 wrong_edit(
     "Encoder",
     "last_norm_not_used",
     {END: "return x"},
     why=_("The last norm is built and never used."),
-    see="last-norm",
+    see="encoder-last-norm",
 )
 wrong_edit(
     "Encoder",
@@ -1393,14 +1393,14 @@ wrong_edit(
     why=_(
         "A post-norm layer ends in a norm already: a second one right behind it does nothing new."
     ),
-    see="last-norm",
+    see="encoder-last-norm",
 )
 wrong_edit(
     "Encoder",
     "last_norm_for_the_wrong_kind",
     {LAST: "self.norm = nn.Identity() if norm_first else LayerNorm(D)"},
     why=_("It is pre-norm that needs the last norm, not post-norm."),
-    see="last-norm",
+    see="encoder-last-norm",
 )
 wrong_edit(
     "Encoder",
@@ -1408,7 +1408,7 @@ wrong_edit(
     {LOOP: "for layer in self.layers:\n            x = self.norm(layer(x, mask, **attention))",
      END: "return x"},
     why=_("The last norm is applied after every layer: the residual stream no longer runs free."),
-    see="last-norm",
+    see="encoder-last-norm",
 )  # fmt: skip
 wrong_edit(
     "Encoder",
@@ -1416,7 +1416,7 @@ wrong_edit(
     {LOOP: "x = self.norm(x)\n        for layer in self.layers:\n"
      "            x = layer(x, mask, **attention)", END: "return x"},
     why=_("The norm stands before the stack and not behind it."),
-    see="last-norm",
+    see="encoder-last-norm",
 )  # fmt: skip
 wrong_edit(
     "Encoder",
@@ -1424,7 +1424,7 @@ wrong_edit(
     {LOOP: "for layer in self.layers:\n            x = layer(x, mask, **attention)\n"
      "            mask = None"},
     why=_("Only the first layer gets the mask: from the second on padding is read."),
-    see="the-stack",
+    see="encoder-the-stack",
     rung=3,
 )  # fmt: skip
 wrong_edit(
@@ -1432,7 +1432,7 @@ wrong_edit(
     "mask_lost",
     {"layer(x, mask, **attention)": "layer(x, None, **attention)"},
     why=_("The mask does not reach the layers: padding is read as if it were text."),
-    see="the-stack",
+    see="encoder-the-stack",
     rung=3,
 )
 wrong_edit(
@@ -1440,7 +1440,7 @@ wrong_edit(
     "arguments_lost",
     {"layer(x, mask, **attention)": "layer(x, mask)"},
     why=_("The further arguments do not reach the layers."),
-    see="the-stack",
+    see="encoder-the-stack",
     rung=3,
 )
 wrong_edit(
@@ -1448,14 +1448,14 @@ wrong_edit(
     "last_layer_skipped",
     {"for layer in self.layers:": "for layer in self.layers[:-1]:"},
     why=_("The last layer is built and never used."),
-    see="the-stack",
+    see="encoder-the-stack",
 )
 wrong_edit(
     "Encoder",
     "layers_in_reverse",
     {"for layer in self.layers:": "for layer in reversed(self.layers):"},
     why=_("The layers run from the last to the first."),
-    see="the-stack",
+    see="encoder-the-stack",
 )
 wrong_edit(
     "Encoder",
@@ -1463,56 +1463,56 @@ wrong_edit(
     {LOOP: "start = x\n        for layer in self.layers:\n"
      "            x = layer(start, mask, **attention)"},
     why=_("Every layer reads the first input, so that only the last one has an effect."),
-    see="the-stack",
+    see="encoder-the-stack",
 )  # fmt: skip
 wrong_edit(
     "Encoder",
     "residual_around_the_stack",
     {END: "return self.norm(x + start)", LOOP: f"start = x\n        {LOOP}"},
     why=_("The input is added once more at the end: each layer has its residuals inside."),
-    see="the-stack",
+    see="encoder-the-stack",
 )
 wrong_edit(
     "Encoder",
     "always_six_layers",
     {"for _ in range(N)": "for _ in range(6)"},
     why=_("Six is the paper's choice; the number is the argument N."),
-    see="the-stack",
+    see="encoder-the-stack",
 )
 wrong_edit(
     "Encoder",
     "one_layer_too_many",
     {"for _ in range(N)": "for _ in range(N + 1)"},
     why=_("There is one layer more than was asked for."),
-    see="the-stack",
+    see="encoder-the-stack",
 )
 wrong_edit(
     "Encoder",
     "placement_lost",
     {"norm_first=norm_first, ": ""},
     why=_("norm_first does not reach the layers."),
-    see="two-placements",
+    see="encoder-two-placements",
 )
 wrong_edit(
     "Encoder",
     "activation_lost",
     {", activation=activation)": ")"},
     why=_("The activation does not reach the layers."),
-    see="the-stack",
+    see="encoder-the-stack",
 )
 wrong_edit(
     "Encoder",
     "dropout_lost",
     {"dropout=dropout, ": ""},
     why=_("The dropout does not reach the layers: they keep their default of 0.1."),
-    see="dropout",
+    see="encoder-dropout",
 )
 wrong_edit(
     "Encoder",
     "nothing_encoded",
     {LOOP: "pass"},
     why=_("No layer is called: what comes out is the norm of the input."),
-    see="the-stack",
+    see="encoder-the-stack",
 )
 
 right_edit("Encoder", "by_recursion", {
@@ -1551,7 +1551,11 @@ class norm_chosen_in_forward(nn.Module):
 # --- masked_mean ----------------------------------------------------------------------------------
 
 
-@wrong("masked_mean", why=_("The mask is never read: padding is averaged in."), see="one-vector")
+@wrong(
+    "masked_mean",
+    why=_("The mask is never read: padding is averaged in."),
+    see="encoder-one-vector",
+)
 def mask_not_read(x, allowed):
     return x.mean(dim=1)
 
@@ -1559,7 +1563,7 @@ def mask_not_read(x, allowed):
 @wrong(
     "masked_mean",
     why=_("The sum is divided by T: the more padding, the smaller the result."),
-    see="one-vector",
+    see="encoder-one-vector",
 )
 def divided_by_the_length(x, allowed):
     return x.masked_fill(~allowed[..., None], 0.0).mean(dim=1)
@@ -1568,7 +1572,7 @@ def divided_by_the_length(x, allowed):
 @wrong(
     "masked_mean",
     why=_("The sum is not divided at all: it grows with the length."),
-    see="one-vector",
+    see="encoder-one-vector",
 )
 def sum_only(x, allowed):
     return x.masked_fill(~allowed[..., None], 0.0).sum(dim=1)
@@ -1577,7 +1581,7 @@ def sum_only(x, allowed):
 @wrong(
     "masked_mean",
     why=_("The mask is taken the other way round: the mean is over the padding."),
-    see="one-vector",
+    see="encoder-one-vector",
 )
 def mean_of_the_padding(x, allowed):
     kept = x.masked_fill(allowed[..., None], 0.0)
@@ -1587,7 +1591,7 @@ def mean_of_the_padding(x, allowed):
 @wrong(
     "masked_mean",
     why=_("Multiplied by 0, a NaN stays a NaN: padding that holds rubbish reaches the result."),
-    see="one-vector",
+    see="encoder-one-vector",
     rung=2,
 )
 def multiplied_by_the_mask(x, allowed):
@@ -1598,7 +1602,7 @@ def multiplied_by_the_mask(x, allowed):
 @wrong(
     "masked_mean",
     why=_("A sentence without a real token is 0 divided by 0: NaN."),
-    see="one-vector",
+    see="encoder-one-vector",
     rung=2,
 )
 def empty_is_nan(x, allowed):
@@ -1615,7 +1619,7 @@ def nan_replaced_afterwards(x, allowed):
 @wrong(
     "masked_mean",
     why=_("One count is taken for the whole batch; each sentence has its own."),
-    see="one-vector",
+    see="encoder-one-vector",
 )
 def one_count_for_all(x, allowed):
     kept = x.masked_fill(~allowed[..., None], 0.0)
@@ -1625,7 +1629,7 @@ def one_count_for_all(x, allowed):
 @wrong(
     "masked_mean",
     why=_("A small number added to the count makes every mean a little too small."),
-    see="one-vector",
+    see="encoder-one-vector",
     rung=2,
 )
 def one_added_to_the_count(x, allowed):
@@ -1637,19 +1641,21 @@ def one_added_to_the_count(x, allowed):
     "masked_mean",
     why=_("The first vector is not the mean. A model can be trained to put everything there; this "
           "exercise asks for the mean."),
-    see="one-vector",
+    see="encoder-one-vector",
 )  # fmt: skip
 def first_token(x, allowed):
     return x[:, 0]
 
 
-@wrong("masked_mean", why=_("The last real vector is not the mean."), see="one-vector")
+@wrong("masked_mean", why=_("The last real vector is not the mean."), see="encoder-one-vector")
 def last_real_token(x, allowed):
     last = (allowed.sum(dim=1) - 1).clamp(min=0)
     return x[torch.arange(x.size(0)), last]
 
 
-@wrong("masked_mean", why=_("That is the largest number and not the mean."), see="one-vector")
+@wrong(
+    "masked_mean", why=_("That is the largest number and not the mean."), see="encoder-one-vector"
+)
 def largest(x, allowed):
     filled = x.masked_fill(~allowed[..., None], torch.finfo(x.dtype).min)
     return filled.max(dim=1).values
@@ -1658,7 +1664,7 @@ def largest(x, allowed):
 @wrong(
     "masked_mean",
     why=_("The first tokens are taken for the real ones: the mask is read for its count alone."),
-    see="one-vector",
+    see="encoder-one-vector",
 )
 def counts_from_the_left(x, allowed):
     count = allowed.sum(dim=1)
@@ -1670,7 +1676,7 @@ def counts_from_the_left(x, allowed):
 @wrong(
     "masked_mean",
     why=_("Zeros are taken for padding. A real token may have a zero in its vector."),
-    see="one-vector",
+    see="encoder-one-vector",
 )
 def zeros_not_counted(x, allowed):
     kept = x.masked_fill(~allowed[..., None], 0.0)
@@ -1680,7 +1686,7 @@ def zeros_not_counted(x, allowed):
 @wrong(
     "masked_mean",
     why=_("masked_fill_ writes zeros into the caller's tensor."),
-    see="one-vector",
+    see="encoder-one-vector",
 )
 def written_into_x(x, allowed):
     x = x.detach() if not x.requires_grad else x * 1.0
@@ -1688,19 +1694,25 @@ def written_into_x(x, allowed):
     return x.sum(dim=1) / allowed.sum(dim=1, keepdim=True).clamp(min=1).to(x.dtype)
 
 
-@wrong("masked_mean", why=_("The result comes out in float32 whatever went in."), see="one-vector")
+@wrong(
+    "masked_mean",
+    why=_("The result comes out in float32 whatever went in."),
+    see="encoder-one-vector",
+)
 def always_float32(x, allowed):
     kept = x.float().masked_fill(~allowed[..., None], 0.0)
     return kept.sum(dim=1) / allowed.sum(dim=1, keepdim=True).clamp(min=1)
 
 
-@wrong("masked_mean", why=_("The mean runs over the sentences of the batch."), see="one-vector")
+@wrong(
+    "masked_mean", why=_("The mean runs over the sentences of the batch."), see="encoder-one-vector"
+)
 def over_the_batch(x, allowed):
     kept = x.masked_fill(~allowed[..., None], 0.0)
     return kept.sum(dim=0) / allowed.sum(dim=0)[:, None].clamp(min=1).to(x.dtype)
 
 
-@wrong("masked_mean", why=_("The result does not depend on the input."), see="one-vector")
+@wrong("masked_mean", why=_("The result does not depend on the input."), see="encoder-one-vector")
 def zeros(x, allowed):
     return torch.zeros_like(x[:, 0])
 
@@ -1739,7 +1751,10 @@ OUTSIDE = _("ε is added to the deviation; the docstring adds it to the variance
 
 
 @wrong(
-    "post_norm_block", why=FAULTS + " " + DIVISOR + " " + OUTSIDE, see="reading-a-layer", given=True
+    "post_norm_block",
+    why=FAULTS + " " + DIVISOR + " " + OUTSIDE,
+    see="encoder-reading-a-layer",
+    given=True,
 )
 def three_faults(x, attend, feed_forward, gain, shift, *, eps=1e-5):
     for i, sublayer in enumerate((attend, feed_forward)):
@@ -1750,7 +1765,7 @@ def three_faults(x, attend, feed_forward, gain, shift, *, eps=1e-5):
     return x
 
 
-@wrong("post_norm_block", why=DIVISOR + " " + OUTSIDE, see="layer-norm", rung=2)
+@wrong("post_norm_block", why=DIVISOR + " " + OUTSIDE, see="encoder-layer-norm", rung=2)
 def only_the_order_mended(x, attend, feed_forward, gain, shift, *, eps=1e-5):
     for i, sublayer in enumerate((attend, feed_forward)):
         y = x + sublayer(x)
@@ -1759,7 +1774,7 @@ def only_the_order_mended(x, attend, feed_forward, gain, shift, *, eps=1e-5):
     return x
 
 
-@wrong("post_norm_block", why=FAULTS + " " + OUTSIDE, see="two-placements")
+@wrong("post_norm_block", why=FAULTS + " " + OUTSIDE, see="encoder-two-placements")
 def only_the_divisor_mended(x, attend, feed_forward, gain, shift, *, eps=1e-5):
     for i, sublayer in enumerate((attend, feed_forward)):
         mean = x.mean(dim=-1, keepdim=True)
@@ -1768,7 +1783,7 @@ def only_the_divisor_mended(x, attend, feed_forward, gain, shift, *, eps=1e-5):
     return x
 
 
-@wrong("post_norm_block", why=FAULTS + " " + DIVISOR, see="two-placements")
+@wrong("post_norm_block", why=FAULTS + " " + DIVISOR, see="encoder-two-placements")
 def only_epsilon_mended(x, attend, feed_forward, gain, shift, *, eps=1e-5):
     for i, sublayer in enumerate((attend, feed_forward)):
         mean, variance = x.mean(dim=-1, keepdim=True), x.var(dim=-1, keepdim=True)
@@ -1776,7 +1791,7 @@ def only_epsilon_mended(x, attend, feed_forward, gain, shift, *, eps=1e-5):
     return x
 
 
-@wrong("post_norm_block", why=OUTSIDE, see="epsilon", rung=3)
+@wrong("post_norm_block", why=OUTSIDE, see="encoder-epsilon", rung=3)
 def epsilon_left(x, attend, feed_forward, gain, shift, *, eps=1e-5):
     for i, sublayer in enumerate((attend, feed_forward)):
         y = x + sublayer(x)
@@ -1785,7 +1800,7 @@ def epsilon_left(x, attend, feed_forward, gain, shift, *, eps=1e-5):
     return x
 
 
-@wrong("post_norm_block", why=DIVISOR, see="layer-norm", rung=2)
+@wrong("post_norm_block", why=DIVISOR, see="encoder-layer-norm", rung=2)
 def divisor_left(x, attend, feed_forward, gain, shift, *, eps=1e-5):
     for i, sublayer in enumerate((attend, feed_forward)):
         y = x + sublayer(x)
@@ -1794,7 +1809,7 @@ def divisor_left(x, attend, feed_forward, gain, shift, *, eps=1e-5):
     return x
 
 
-@wrong("post_norm_block", why=FAULTS, see="two-placements")
+@wrong("post_norm_block", why=FAULTS, see="encoder-two-placements")
 def order_left(x, attend, feed_forward, gain, shift, *, eps=1e-5):
     for i, sublayer in enumerate((attend, feed_forward)):
         mean, variance = x.mean(dim=-1, keepdim=True), x.var(dim=-1, correction=0, keepdim=True)
@@ -1807,7 +1822,7 @@ def order_left(x, attend, feed_forward, gain, shift, *, eps=1e-5):
     why=_(
         "The sub-layer is given norm(x), and its sum with x is normalized again: half of each kind."
     ),
-    see="two-placements",
+    see="encoder-two-placements",
 )
 def norm_before_and_after(x, attend, feed_forward, gain, shift, *, eps=1e-5):
     def norm(y, i):
@@ -1821,7 +1836,7 @@ def norm_before_and_after(x, attend, feed_forward, gain, shift, *, eps=1e-5):
 @wrong(
     "post_norm_block",
     why=_("What the sub-layer gives is normalized, and x is added behind the norm."),
-    see="two-placements",
+    see="encoder-two-placements",
 )
 def norm_inside_the_sum(x, attend, feed_forward, gain, shift, *, eps=1e-5):
     for i, sublayer in enumerate((attend, feed_forward)):
@@ -1834,7 +1849,7 @@ def norm_inside_the_sum(x, attend, feed_forward, gain, shift, *, eps=1e-5):
 @wrong(
     "post_norm_block",
     why=_("x is no longer added: mending the order has cost the residual."),
-    see="residual-connection",
+    see="encoder-residual-connection",
 )
 def residual_lost(x, attend, feed_forward, gain, shift, *, eps=1e-5):
     for i, sublayer in enumerate((attend, feed_forward)):
@@ -1847,7 +1862,7 @@ def residual_lost(x, attend, feed_forward, gain, shift, *, eps=1e-5):
 @wrong(
     "post_norm_block",
     why=_("ε is fixed at 1e-5 on the way: the argument does nothing."),
-    see="epsilon",
+    see="encoder-epsilon",
     rung=3,
 )
 def epsilon_not_the_argument(x, attend, feed_forward, gain, shift, *, eps=1e-5):
@@ -1861,7 +1876,7 @@ def epsilon_not_the_argument(x, attend, feed_forward, gain, shift, *, eps=1e-5):
 @wrong(
     "post_norm_block",
     why=_("Both norms use the first gain and shift."),
-    see="reading-a-layer",
+    see="encoder-reading-a-layer",
 )
 def one_gain_for_both(x, attend, feed_forward, gain, shift, *, eps=1e-5):
     for sublayer in (attend, feed_forward):
@@ -1874,7 +1889,7 @@ def one_gain_for_both(x, attend, feed_forward, gain, shift, *, eps=1e-5):
 @wrong(
     "post_norm_block",
     why=_("The shift is added before the gain multiplies: shift comes last."),
-    see="layer-norm",
+    see="encoder-layer-norm",
 )
 def shift_before_gain(x, attend, feed_forward, gain, shift, *, eps=1e-5):
     for i, sublayer in enumerate((attend, feed_forward)):
@@ -1921,7 +1936,7 @@ def float64_inside(x, attend, feed_forward, gain, shift, *, eps=1e-5):
 @wrong(
     "pre_norm_test",
     why=_("The test looks at the shape alone, which every implementation gets right."),
-    see="testing-a-norm",
+    see="encoder-testing-a-norm",
 )
 def only_the_shape(residual):
     x = torch.randn(2, 3, 4)
@@ -1931,7 +1946,7 @@ def only_the_shape(residual):
 @wrong(
     "pre_norm_test",
     why=_("There is no assertion: the test lets everything through."),
-    see="testing-a-norm",
+    see="encoder-testing-a-norm",
 )
 def asserts_nothing(residual):
     x, w = torch.randn(2, 3, 4), torch.randn(4, 4)
@@ -1942,7 +1957,7 @@ def asserts_nothing(residual):
 @wrong(
     "pre_norm_test",
     why=_("The test turns everything away."),
-    see="testing-a-norm",
+    see="encoder-testing-a-norm",
 )
 def rejects_everything(residual):
     raise AssertionError
@@ -1954,7 +1969,7 @@ def rejects_everything(residual):
         "With a weight of zeros pre-norm gives x, and post-norm does not. But what the norm itself "
         "does is multiplied by zero and never seen."
     ),
-    see="testing-a-norm",
+    see="encoder-testing-a-norm",
 )
 def only_a_weight_of_zeros(residual):
     x = torch.randn(2, 3, 4)
@@ -1964,7 +1979,7 @@ def only_a_weight_of_zeros(residual):
 @wrong(
     "pre_norm_test",
     why=_("Only mean and variance of the result are asked for, which pre-norm does not promise."),
-    see="two-placements",
+    see="encoder-two-placements",
 )
 def expects_a_normalized_result(residual):
     x, w = torch.randn(2, 3, 64), torch.randn(64, 64) / 8
@@ -1976,7 +1991,7 @@ def expects_a_normalized_result(residual):
 @wrong(
     "pre_norm_test",
     why=_("The test expects post-norm: it turns away what is right."),
-    see="two-placements",
+    see="encoder-two-placements",
 )
 def expects_post_norm(residual):
     x, w = torch.randn(2, 3, 4), torch.randn(4, 4)
@@ -1986,7 +2001,7 @@ def expects_post_norm(residual):
 @wrong(
     "pre_norm_test",
     why=_("The rows vary by about 1: beside that ε is nothing, wherever it stands."),
-    see="epsilon",
+    see="encoder-epsilon",
     rung=2,
 )
 def epsilon_invisible(residual):
@@ -2003,7 +2018,7 @@ def epsilon_invisible(residual):
         "Rows of 512 numbers: a variance divided by 511 is off by a thousandth of its root, below "
         "the tolerance."
     ),
-    see="layer-norm",
+    see="encoder-layer-norm",
     rung=2,
 )
 def rows_too_wide(residual):
@@ -2020,7 +2035,7 @@ def rows_too_wide(residual):
     why=_(
         "The numbers are compared for equality: right code that rounds otherwise is turned away."
     ),
-    see="testing-a-norm",
+    see="encoder-testing-a-norm",
     rung=2,
 )
 def compares_exactly(residual):
@@ -2038,7 +2053,7 @@ def compares_exactly(residual):
     why=_(
         "With one sentence of one position, statistics over all axes are those of the last axis."
     ),
-    see="testing-a-norm",
+    see="encoder-testing-a-norm",
     rung=2,
 )
 def one_position_only(residual):
@@ -2055,7 +2070,7 @@ def one_position_only(residual):
 @wrong(
     "pre_norm_test",
     why=_("The rows have mean 0 by construction: whether a mean is subtracted cannot be seen."),
-    see="rms-norm",
+    see="encoder-rms-norm",
     rung=2,
 )
 def rows_already_centred(residual):
@@ -2071,7 +2086,7 @@ def rows_already_centred(residual):
 @wrong(
     "pre_norm_test",
     why=_("Whether x is added is never asked: the difference to x is normalized away."),
-    see="residual-connection",
+    see="encoder-residual-connection",
 )
 def only_the_branch(residual):
     noise = torch.Generator().manual_seed(1)

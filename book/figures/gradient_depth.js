@@ -444,6 +444,10 @@ const STYLE = `
   .depth-gradient { stroke: var(--fig-1); }
   .depth-size { stroke: var(--fig-2); stroke-dasharray: 7 4; }
   .depth-even { stroke: var(--fig-edge); stroke-dasharray: 2 4; }
+  @container (max-width: 28rem) {
+    .fig .depth svg text.fig-tick { font-size: 19px; }
+    .depth-line { stroke-width: 4; }
+  }
   .depth table { max-width: 30rem; }
   .fig .depth td { text-align: end; }
   .fig .depth th { text-align: start; font-weight: normal; }`;
@@ -524,7 +528,7 @@ function render({ model, el }) {
 
   // -- the plot: a logarithmic axis of what there is, layers from left to right
   const [left, right, top, bottom] = [58, 628, 14, 232];
-  const plot = make("svg", { class: "depth-plot", viewBox: "0 0 640 270", role: "img" });
+  const plot = make("svg", { class: "depth-plot", viewBox: "0 0 640 285", role: "img" });
   const grid = make("g", { "aria-hidden": "true" });
   const even = make("line", { class: "depth-even", x1: left, x2: right });
   const size = make("path", { class: "depth-line depth-size" });
@@ -534,7 +538,7 @@ function render({ model, el }) {
   plot.append(
     grid, even, size, gradient, dot1, dot2,
     make("text", {
-      x: (left + right) / 2, y: 266, "text-anchor": "middle", class: "fig-tick",
+      x: (left + right) / 2, y: 280, "text-anchor": "middle", class: "fig-tick",
     }, text.layer),
   );
 
@@ -589,7 +593,7 @@ function render({ model, el }) {
       const x = across(layer);
       grid.append(
         make("line", { class: "fig-grid", x1: x, x2: x, y1: top, y2: bottom }),
-        make("text", { class: "fig-tick", x, y: 250, "text-anchor": "middle" }, String(layer)),
+        make("text", { class: "fig-tick", x, y: 254, "text-anchor": "middle" }, String(layer)),
       );
     }
     set(even, { y1: down(1), y2: down(1) });
