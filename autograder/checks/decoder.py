@@ -1142,10 +1142,9 @@ STACK_STEP = _(
 def has_n_layers_and_a_last_norm(answer: Answer, cases: Cases) -> None:
     """N layers with weights of their own; a last norm with pre-norm, none with post-norm."""
     D, H, F, N = 8, 2, 10, 3
-    for norm_first in (True, False):
-        for cross in (True, False):
-            found = answer(D, H, F, N, norm_first=norm_first, cross=cross)
-            _expect_parameters(found, _decoder_shapes(D, F, N, cross=cross, norm_first=norm_first))
+    for norm_first, cross in ((True, True), (False, False)):
+        found = answer(D, H, F, N, norm_first=norm_first, cross=cross)
+        _expect_parameters(found, _decoder_shapes(D, F, N, cross=cross, norm_first=norm_first))
 
 
 def _expect_stack(
@@ -1770,9 +1769,9 @@ class _Built:
         return _decoded(self.target, self.memory(), mask, self.state, self.H, self.N, self.pad)
 
 
-def _build(answer: Answer, cases: Cases, *, padded: bool, pad: int = 0) -> _Built:
+def _build(answer: Answer, cases: Cases, *, padded: bool, pad: int = 0, N: int = 1) -> _Built:
     B, T, S, H, D, F = _sizes(cases)
-    N, V_source, V_target = 2, 13, 17
+    V_source, V_target = 13, 17
     keywords = {} if pad == 0 else {"padding_id": pad}
     module = answer(V_source, V_target, D, H, F, N, **keywords)
     state = _load(module, _transformer_shapes(V_source, V_target, D, F, N), cases)
@@ -1824,7 +1823,7 @@ def encodes_the_source(answer: Answer, cases: Cases) -> None:
 @transformer.check(points=1)
 def the_whole_equals_the_formula(answer: Answer, cases: Cases) -> None:
     """Without padding, the logits are those of the formulas."""
-    built = _build(answer, cases, padded=False)
+    built = _build(answer, cases, padded=False, N=2)
     expect_close(
         built.module(built.source, built.target),
         built.logits(),
@@ -2521,8 +2520,8 @@ def logits_equal_the_formula(answer: Answer, cases: Cases) -> None:
 def later_tokens_have_no_influence(answer: Answer, cases: Cases) -> None:
     """Other tokens later on do not move the logits before them; those after them move."""
     B, T, _S, H, D, F = _sizes(cases)
-    module = answer(13, D, H, F, 2)
-    _load(module, _language_shapes(13, D, F, 2), cases)
+    module = answer(13, D, H, F, 1)
+    _load(module, _language_shapes(13, D, F, 1), cases)
     ids = cases.integers(0, 13, B, T)
     t = cases.integer(1, T - 1)
     changed = ids.clone()
@@ -2575,8 +2574,8 @@ def padding_is_hidden_where_there_is_one(answer: Answer, cases: Cases) -> None:
     """With padding_id, padding at either end is hidden; without, 0 is a token like any other."""
     B, T, _S, H, D, F = _sizes(cases)
     for padding_id, left in ((4, False), (4, True), (0, True)):
-        module = answer(13, D, H, F, 2, padding_id=padding_id)
-        state = _load(module, _language_shapes(13, D, F, 2), cases)
+        module = answer(13, D, H, F, 1, padding_id=padding_id)
+        state = _load(module, _language_shapes(13, D, F, 1), cases)
         ids = cases.integers(5, 13, B, T)
         ids[:, 2] = 9 if padding_id == 0 else 0
         for b in range(1, B):
@@ -2586,7 +2585,7 @@ def padding_is_hidden_where_there_is_one(answer: Answer, cases: Cases) -> None:
         found = expect_tensor(module(ids), (B, T, 13), what=_("the logits"))
         expect_close(
             found[real],
-            _language_logits(ids, state, H, 2, padding_id=padding_id)[real],
+            _language_logits(ids, state, H, 1, padding_id=padding_id)[real],
             atol=MODEL,
             what=_("the logits of a padded batch"),
             cause=_("padding_id does not reach the mask, or is compared with a fixed number."),
