@@ -88,6 +88,27 @@ def zeros_of_the_right_shape(x: Tensor, y: Tensor) -> Tensor:
     return torch.zeros(x.shape[0], x.shape[1], y.shape[1], x.shape[2])
 
 
+@wrong(
+    "pairwise_differences",
+    why=_(
+        "The differences are right, and y was overwritten on the way: neg_ writes into y itself."
+    ),
+    see="intro-broadcasting",
+    rung=1,
+)
+def second_input_negated(x: Tensor, y: Tensor) -> Tensor:
+    return x.unsqueeze(2) + y.neg_().unsqueeze(1)
+
+
+@wrong(
+    "pairwise_differences",
+    why=_("Every item of the batch gets the differences of the first one."),
+    see="intro-broadcasting",
+)
+def first_item_for_all(x: Tensor, y: Tensor) -> Tensor:
+    return (x[0].unsqueeze(1) - y[0].unsqueeze(0)).expand(x.shape[0], -1, -1, -1)
+
+
 @right("pairwise_differences", style="indexing with None")
 def with_none(x: Tensor, y: Tensor) -> Tensor:
     return x[:, :, None] - y[:, None]
@@ -206,6 +227,40 @@ def keys_of_first_item(q: Tensor, k: Tensor) -> Tensor:
 )
 def batch_summed(q: Tensor, k: Tensor) -> Tensor:
     return torch.einsum("btd,bsd->ts", q, k).expand(q.shape[0], -1, -1)
+
+
+@wrong(
+    "batched_products",
+    why=_(
+        "The products are right, and k was overwritten on the way: *= writes into what was given."
+    ),
+    see="intro-batched-products",
+    rung=1,
+)
+def products_over_the_keys(q: Tensor, k: Tensor) -> Tensor:
+    scores = q @ k.transpose(-2, -1)
+    k *= 0
+    return scores
+
+
+@wrong(
+    "batched_products",
+    why=_(
+        "A softmax is taken of the products. That comes later; here the products were asked for."
+    ),
+    see="intro-batched-products",
+)
+def softmax_of_the_products(q: Tensor, k: Tensor) -> Tensor:
+    return torch.softmax(q @ k.transpose(-2, -1), dim=-1)
+
+
+@wrong(
+    "batched_products",
+    why=_("Every query meets the keys of all items of the batch, added up."),
+    see="intro-batched-products",
+)
+def keys_summed_over_the_batch(q: Tensor, k: Tensor) -> Tensor:
+    return torch.einsum("btd,csd->bts", q, k)
 
 
 @right("batched_products", style="einsum")
@@ -482,6 +537,15 @@ def axis_put_back_in_second_place(x: Tensor) -> Tensor:
     return x / x.sum(dim=-1).unsqueeze(1)
 
 
+@wrong(
+    "row_shares",
+    why=_("Sums below 1 are taken for 1, so rows of small numbers are not divided at all."),
+    see="intro-broadcasting",
+)
+def small_sums_raised_to_one(x: Tensor) -> Tensor:
+    return x / x.sum(dim=-1, keepdim=True).clamp(min=1.0)
+
+
 @right("row_shares", style="unsqueeze")
 def with_unsqueeze(x: Tensor) -> Tensor:
     return x / x.sum(-1).unsqueeze(-1)
@@ -509,7 +573,10 @@ def with_copy(x: Tensor) -> Tensor:
 
 @wrong(
     "shares_test",
-    why=_("Nothing is asserted, so nothing is ever found."),
+    why=_(
+        "No fault is ever found: nothing is asserted, or only what a wrong implementation fulfils "
+        "as well, such as the shape, the sum of a single row, or numbers within a wide tolerance."
+    ),
     see="intro-tests",
 )
 def asserts_nothing(row_shares):
@@ -567,7 +634,7 @@ def exact_equality(row_shares):
 
 @wrong(
     "shares_test",
-    why=_("Every implementation is turned away, right ones included."),
+    why=_("Every right implementation is turned away: what is asserted does not hold for them."),
     see="intro-tests",
 )
 def rejects_everything(row_shares):
@@ -593,8 +660,8 @@ def asserts_the_total(row_shares):
 @wrong(
     "shares_test",
     why=_(
-        "The input is compared with itself: without a copy made before the call, overwriting "
-        "cannot be seen."
+        "Overwriting is not seen: the input after the call is compared with itself, or not at all, "
+        "and not with a copy made before."
     ),
     see="intro-tests",
     rung=3,

@@ -58,9 +58,23 @@ def each_pair_is_subtracted(answer: Answer, cases: Cases) -> None:
 
 @differences.check(points=0.5, hidden=True)
 def equal_sizes_are_no_special_case(answer: Answer, cases: Cases) -> None:
-    """It is still every pair where T equals S, and where both equal the batch size."""
+    """It is still every pair where T equals S and the batch size; x and y stay as they were."""
     n, d = cases.distinct(2, 2, 6)
-    _expect_differences(answer, cases.normal(n, n, d), cases.normal(n, n, d))
+    x, y = cases.normal(n, n, d), cases.normal(n, n, d)
+    _expect_differences(answer, x, y)
+    _expect_inputs_kept(answer, x, y)
+
+
+def _expect_inputs_kept(answer: Answer, *inputs: Tensor) -> None:
+    for before, after in zip(inputs, answer.run(inputs, echo=True).args, strict=True):
+        expect_close(
+            after,
+            before.double(),
+            atol=0.0,
+            what=_("an input after the call"),
+            cause=_("An operation in place (-=, neg_, mul_) writes into what was given."),
+            next_step=_("Compute into a new tensor: x - …, not x -= …."),
+        )
 
 
 def _expect_differences(answer: Answer, x: Tensor, y: Tensor) -> None:
@@ -116,9 +130,11 @@ def equals_the_loop(answer: Answer, cases: Cases) -> None:
 
 @products.check(points=0.5, hidden=True)
 def batches_stay_apart(answer: Answer, cases: Cases) -> None:
-    """Square sizes do not mix the axes up, and no item of the batch sees another."""
+    """Square sizes do not mix the axes up, no item sees another, and q and k stay as they were."""
     n = cases.integer(3, 6)
-    _expect_products(answer, cases.normal(n, n, n), cases.normal(n, n, n))
+    q, k = cases.normal(n, n, n), cases.normal(n, n, n)
+    _expect_products(answer, q, k)
+    _expect_inputs_kept(answer, q, k)
 
 
 def _expect_products(answer: Answer, q: Tensor, k: Tensor) -> None:
@@ -171,7 +187,7 @@ def _expect_patches(answer: Answer, images: Tensor, P: int) -> None:
         answer(images, P),
         _patches(images.double(), P),
         atol=ONE_STEP,
-        what=_("the rows"),
+        what=_("the result"),
         cause=_("Axes were merged in the wrong order, so that a row mixes several patches."),
         next_step=_(
             "Take one 4 × 4 image of the numbers 0 … 15, P = 2: the first row is 0, 1, 4, 5."
@@ -283,9 +299,10 @@ def one_row_alone(answer: Answer, cases: Cases) -> None:
 
 @shares.check(points=0.5, hidden=True)
 def square_batches(answer: Answer, cases: Cases) -> None:
-    """Batches whose sizes are all equal are divided row by row too."""
+    """Batches whose sizes are all equal are divided row by row too, small sums and large."""
     n = cases.integer(2, 5)
     _expect_shares(answer, cases.uniform(n, n, n, low=0.5, high=2.0))
+    _expect_shares(answer, cases.uniform(n, n, n, low=0.05, high=0.2))
 
 
 @shares.check(points=0.5, hidden=True)
