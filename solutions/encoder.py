@@ -222,6 +222,68 @@ class Residual(nn.Module):
         ### END SOLUTION
 
 
+def post_norm_block(
+    x: Tensor,
+    attend: Callable[[Tensor], Tensor],
+    feed_forward: Callable[[Tensor], Tensor],
+    gain: Tensor,
+    shift: Tensor,
+    *,
+    eps: float = 1e-5,
+) -> Tensor:
+    """A post-norm layer: LayerNorm(x + attend(x)), then the same around the feed-forward network.
+
+    Args:
+        x: shape (B, T, D).
+        attend, feed_forward: the two sub-layers; each takes and returns shape (B, T, D).
+        gain, shift: of the two norms, shape (2, D) each; row 0 belongs to the first.
+        eps: added to the biased variance under the root.
+
+    Returns:
+        Shape (B, T, D).
+
+    Source: Vaswani et al. 2017, section 3.1.
+    """
+    ### BEGIN SOLUTION
+    for i, sublayer in enumerate((attend, feed_forward)):
+        y = x + sublayer(x)
+        mean = y.mean(dim=-1, keepdim=True)
+        variance = y.var(dim=-1, correction=0, keepdim=True)
+        x = (y - mean) / torch.sqrt(variance + eps) * gain[i] + shift[i]
+    return x
+    ### END SOLUTION
+
+
+def pre_norm_test(residual: Callable[[Tensor, Tensor], Tensor]) -> None:
+    """Test somebody's residual connection: is it the pre-norm that it is sold as?
+
+    Args:
+        residual: called as ``residual(x, weight)`` with x (B, T, D) and weight (D, D). It promises
+            x + norm(x) @ weight, where norm is layer normalization over the last axis: biased
+            variance, 1e-5 added under the root, no gain and no shift. It returns (B, T, D).
+
+    Raises:
+        AssertionError: the implementation is wrong.
+    """
+    ### BEGIN SOLUTION
+    noise = torch.Generator().manual_seed(0)
+    B, T, D = 2, 3, 4  # few features: a biased variance differs from an unbiased one
+    weight = torch.randn(D, D, generator=noise, dtype=torch.float64)
+    centre = torch.randn(B, T, 1, generator=noise, dtype=torch.float64)
+    around = torch.randn(B, T, D, generator=noise, dtype=torch.float64)
+    # The second size brings the variance down to eps: there its place shows.
+    for size in (1.0, 3e-3):
+        x = 3.0 * centre + size * around
+        mean = x.mean(dim=-1, keepdim=True)
+        variance = ((x - mean) ** 2).mean(dim=-1, keepdim=True)
+        expected = x + (x - mean) / torch.sqrt(variance + 1e-5) @ weight
+        found = residual(x.clone(), weight.clone())
+        assert found.shape == x.shape
+        # float32 inside would round to about 1e-6 of a gap that is never below 1e-2
+        assert torch.allclose(found.to(x.dtype), expected, atol=1e-3)
+    ### END SOLUTION
+
+
 class EncoderLayer(nn.Module):
     """One layer of the encoder: self-attention, then feed-forward, each inside a residual.
 
@@ -346,66 +408,4 @@ def masked_mean(x: Tensor, allowed: Tensor) -> Tensor:
     kept = x.masked_fill(~allowed.unsqueeze(-1), 0.0)  # (B, T, D); 0 · NaN would be NaN
     count = allowed.sum(dim=1, keepdim=True).clamp(min=1)  # (B, 1)
     return kept.sum(dim=1) / count.to(x.dtype)  # (B, D)
-    ### END SOLUTION
-
-
-def post_norm_block(
-    x: Tensor,
-    attend: Callable[[Tensor], Tensor],
-    feed_forward: Callable[[Tensor], Tensor],
-    gain: Tensor,
-    shift: Tensor,
-    *,
-    eps: float = 1e-5,
-) -> Tensor:
-    """A post-norm layer: LayerNorm(x + attend(x)), then the same around the feed-forward network.
-
-    Args:
-        x: shape (B, T, D).
-        attend, feed_forward: the two sub-layers; each takes and returns shape (B, T, D).
-        gain, shift: of the two norms, shape (2, D) each; row 0 belongs to the first.
-        eps: added to the biased variance under the root.
-
-    Returns:
-        Shape (B, T, D).
-
-    Source: Vaswani et al. 2017, section 3.1.
-    """
-    ### BEGIN SOLUTION
-    for i, sublayer in enumerate((attend, feed_forward)):
-        y = x + sublayer(x)
-        mean = y.mean(dim=-1, keepdim=True)
-        variance = y.var(dim=-1, correction=0, keepdim=True)
-        x = (y - mean) / torch.sqrt(variance + eps) * gain[i] + shift[i]
-    return x
-    ### END SOLUTION
-
-
-def pre_norm_test(residual: Callable[[Tensor, Tensor], Tensor]) -> None:
-    """Test somebody's residual connection: is it the pre-norm that it is sold as?
-
-    Args:
-        residual: called as ``residual(x, weight)`` with x (B, T, D) and weight (D, D). It promises
-            x + norm(x) @ weight, where norm is layer normalization over the last axis: biased
-            variance, 1e-5 added under the root, no gain and no shift. It returns (B, T, D).
-
-    Raises:
-        AssertionError: the implementation is wrong.
-    """
-    ### BEGIN SOLUTION
-    noise = torch.Generator().manual_seed(0)
-    B, T, D = 2, 3, 4  # few features: a biased variance differs from an unbiased one
-    weight = torch.randn(D, D, generator=noise, dtype=torch.float64)
-    centre = torch.randn(B, T, 1, generator=noise, dtype=torch.float64)
-    around = torch.randn(B, T, D, generator=noise, dtype=torch.float64)
-    # The second size brings the variance down to eps: there its place shows.
-    for size in (1.0, 3e-3):
-        x = 3.0 * centre + size * around
-        mean = x.mean(dim=-1, keepdim=True)
-        variance = ((x - mean) ** 2).mean(dim=-1, keepdim=True)
-        expected = x + (x - mean) / torch.sqrt(variance + 1e-5) @ weight
-        found = residual(x.clone(), weight.clone())
-        assert found.shape == x.shape
-        # float32 inside would round to about 1e-6 of a gap that is never below 1e-2
-        assert torch.allclose(found.to(x.dtype), expected, atol=1e-3)
     ### END SOLUTION

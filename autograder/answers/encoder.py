@@ -1112,6 +1112,403 @@ class chosen_at_the_start(nn.Module):
         return self.way(x, sublayer)
 
 
+# --- post_norm_block: bug finding -----------------------------------------------------------------
+
+FAULTS = _(
+    "Sold as post-norm, the code normalizes before the sub-layer and adds x untouched: that is "
+    "pre-norm."
+)
+DIVISOR = _("torch.std divides by D - 1: the variance of the docstring is the biased one.")
+OUTSIDE = _("ε is added to the deviation; the docstring adds it to the variance, under the root.")
+
+
+@wrong(
+    "post_norm_block",
+    why=FAULTS + " " + DIVISOR + " " + OUTSIDE,
+    see="encoder-reading-a-layer",
+    given=True,
+)
+def three_faults(x, attend, feed_forward, gain, shift, *, eps=1e-5):
+    for i, sublayer in enumerate((attend, feed_forward)):
+        mean = x.mean(dim=-1, keepdim=True)
+        deviation = x.std(dim=-1, keepdim=True)
+        normal = gain[i] * (x - mean) / (deviation + eps) + shift[i]
+        x = x + sublayer(normal)
+    return x
+
+
+@wrong("post_norm_block", why=DIVISOR + " " + OUTSIDE, see="encoder-layer-norm", rung=2)
+def only_the_order_mended(x, attend, feed_forward, gain, shift, *, eps=1e-5):
+    for i, sublayer in enumerate((attend, feed_forward)):
+        y = x + sublayer(x)
+        mean, deviation = y.mean(dim=-1, keepdim=True), y.std(dim=-1, keepdim=True)
+        x = gain[i] * (y - mean) / (deviation + eps) + shift[i]
+    return x
+
+
+@wrong("post_norm_block", why=FAULTS + " " + OUTSIDE, see="encoder-two-placements")
+def only_the_divisor_mended(x, attend, feed_forward, gain, shift, *, eps=1e-5):
+    for i, sublayer in enumerate((attend, feed_forward)):
+        mean = x.mean(dim=-1, keepdim=True)
+        deviation = x.std(dim=-1, correction=0, keepdim=True)
+        x = x + sublayer(gain[i] * (x - mean) / (deviation + eps) + shift[i])
+    return x
+
+
+@wrong("post_norm_block", why=FAULTS + " " + DIVISOR, see="encoder-two-placements")
+def only_epsilon_mended(x, attend, feed_forward, gain, shift, *, eps=1e-5):
+    for i, sublayer in enumerate((attend, feed_forward)):
+        mean, variance = x.mean(dim=-1, keepdim=True), x.var(dim=-1, keepdim=True)
+        x = x + sublayer(gain[i] * (x - mean) / torch.sqrt(variance + eps) + shift[i])
+    return x
+
+
+@wrong("post_norm_block", why=OUTSIDE, see="encoder-epsilon", rung=3)
+def epsilon_left(x, attend, feed_forward, gain, shift, *, eps=1e-5):
+    for i, sublayer in enumerate((attend, feed_forward)):
+        y = x + sublayer(x)
+        mean, deviation = y.mean(dim=-1, keepdim=True), y.std(dim=-1, correction=0, keepdim=True)
+        x = gain[i] * (y - mean) / (deviation + eps) + shift[i]
+    return x
+
+
+@wrong("post_norm_block", why=DIVISOR, see="encoder-layer-norm", rung=2)
+def divisor_left(x, attend, feed_forward, gain, shift, *, eps=1e-5):
+    for i, sublayer in enumerate((attend, feed_forward)):
+        y = x + sublayer(x)
+        mean, variance = y.mean(dim=-1, keepdim=True), y.var(dim=-1, keepdim=True)
+        x = gain[i] * (y - mean) / torch.sqrt(variance + eps) + shift[i]
+    return x
+
+
+@wrong("post_norm_block", why=FAULTS, see="encoder-two-placements")
+def order_left(x, attend, feed_forward, gain, shift, *, eps=1e-5):
+    for i, sublayer in enumerate((attend, feed_forward)):
+        mean, variance = x.mean(dim=-1, keepdim=True), x.var(dim=-1, correction=0, keepdim=True)
+        x = x + sublayer(gain[i] * (x - mean) / torch.sqrt(variance + eps) + shift[i])
+    return x
+
+
+@wrong(
+    "post_norm_block",
+    why=_(
+        "The sub-layer is given norm(x), and its sum with x is normalized again: half of each kind."
+    ),
+    see="encoder-two-placements",
+)
+def norm_before_and_after(x, attend, feed_forward, gain, shift, *, eps=1e-5):
+    def norm(y, i):
+        var, mean = torch.var_mean(y, dim=-1, correction=0, keepdim=True)
+        return (y - mean) / torch.sqrt(var + eps) * gain[i] + shift[i]
+
+    x = norm(x + attend(norm(x, 0)), 0)
+    return norm(x + feed_forward(norm(x, 1)), 1)
+
+
+@wrong(
+    "post_norm_block",
+    why=_("What the sub-layer gives is normalized, and x is added behind the norm."),
+    see="encoder-two-placements",
+)
+def norm_inside_the_sum(x, attend, feed_forward, gain, shift, *, eps=1e-5):
+    for i, sublayer in enumerate((attend, feed_forward)):
+        y = sublayer(x)
+        var, mean = torch.var_mean(y, dim=-1, correction=0, keepdim=True)
+        x = x + (y - mean) / torch.sqrt(var + eps) * gain[i] + shift[i]
+    return x
+
+
+@wrong(
+    "post_norm_block",
+    why=_("x is no longer added: mending the order has cost the residual."),
+    see="encoder-residual-connection",
+)
+def residual_lost(x, attend, feed_forward, gain, shift, *, eps=1e-5):
+    for i, sublayer in enumerate((attend, feed_forward)):
+        y = sublayer(x)
+        var, mean = torch.var_mean(y, dim=-1, correction=0, keepdim=True)
+        x = (y - mean) / torch.sqrt(var + eps) * gain[i] + shift[i]
+    return x
+
+
+@wrong(
+    "post_norm_block",
+    why=_("ε is fixed at 1e-5 on the way: the argument does nothing."),
+    see="encoder-epsilon",
+    rung=3,
+)
+def epsilon_not_the_argument(x, attend, feed_forward, gain, shift, *, eps=1e-5):
+    for i, sublayer in enumerate((attend, feed_forward)):
+        y = x + sublayer(x)
+        var, mean = torch.var_mean(y, dim=-1, correction=0, keepdim=True)
+        x = (y - mean) / torch.sqrt(var + 1e-5) * gain[i] + shift[i]
+    return x
+
+
+@wrong(
+    "post_norm_block",
+    why=_("Both norms use the first gain and shift."),
+    see="encoder-reading-a-layer",
+)
+def one_gain_for_both(x, attend, feed_forward, gain, shift, *, eps=1e-5):
+    for sublayer in (attend, feed_forward):
+        y = x + sublayer(x)
+        var, mean = torch.var_mean(y, dim=-1, correction=0, keepdim=True)
+        x = (y - mean) / torch.sqrt(var + eps) * gain[0] + shift[0]
+    return x
+
+
+@wrong(
+    "post_norm_block",
+    why=_("The shift is added before the gain multiplies: shift comes last."),
+    see="encoder-layer-norm",
+)
+def shift_before_gain(x, attend, feed_forward, gain, shift, *, eps=1e-5):
+    for i, sublayer in enumerate((attend, feed_forward)):
+        y = x + sublayer(x)
+        var, mean = torch.var_mean(y, dim=-1, correction=0, keepdim=True)
+        x = ((y - mean) / torch.sqrt(var + eps) + shift[i]) * gain[i]
+    return x
+
+
+@right("post_norm_block", style="two steps written out")
+def two_steps(x, attend, feed_forward, gain, shift, *, eps=1e-5):
+    def norm(y, g, b):
+        centred = y - y.mean(-1, keepdim=True)
+        return g * centred * torch.rsqrt(centred.square().mean(-1, keepdim=True) + eps) + b
+
+    x = norm(attend(x) + x, gain[0], shift[0])
+    return norm(feed_forward(x) + x, gain[1], shift[1])
+
+
+@right("post_norm_block", style="the deviation kept, its square taken")
+def deviation_squared(x, attend, feed_forward, gain, shift, *, eps=1e-5):
+    for g, b, sublayer in zip(gain, shift, (attend, feed_forward)):
+        x = x + sublayer(x)
+        mean = x.mean(dim=-1, keepdim=True)
+        deviation = torch.sqrt(x.var(dim=-1, unbiased=False, keepdim=True) + eps)
+        x = g * (x - mean) / deviation + b
+    return x
+
+
+@right("post_norm_block", style="float64 inside")
+def float64_inside(x, attend, feed_forward, gain, shift, *, eps=1e-5):
+    layers = [LayerNorm(x.size(-1), eps).double() for _i in range(2)]
+    for layer, g, b, f in zip(layers, gain, shift, (attend, feed_forward)):
+        y = (x + f(x)).double()
+        del layer.weight, layer.bias
+        layer.weight, layer.bias = g.double(), b.double()
+        x = layer(y).to(x.dtype)
+    return x
+
+
+# --- pre_norm_test: test writing ------------------------------------------------------------------
+
+
+@wrong(
+    "pre_norm_test",
+    why=_("The test looks at the shape alone, which every implementation gets right."),
+    see="encoder-testing-a-norm",
+)
+def only_the_shape(residual):
+    x = torch.randn(2, 3, 4)
+    assert residual(x, torch.randn(4, 4)).shape == x.shape
+
+
+@wrong(
+    "pre_norm_test",
+    why=_("There is no assertion: the test lets everything through."),
+    see="encoder-testing-a-norm",
+)
+def asserts_nothing(residual):
+    x, w = torch.randn(2, 3, 4), torch.randn(4, 4)
+    expected = x + nn.functional.layer_norm(x, (4,)) @ w
+    return torch.allclose(residual(x, w), expected)
+
+
+@wrong(
+    "pre_norm_test",
+    why=_("The test turns everything away."),
+    see="encoder-testing-a-norm",
+)
+def rejects_everything(residual):
+    raise AssertionError
+
+
+@wrong(
+    "pre_norm_test",
+    why=_(
+        "With a weight of zeros pre-norm gives x, and post-norm does not. But what the norm itself "
+        "does is multiplied by zero and never seen."
+    ),
+    see="encoder-testing-a-norm",
+)
+def only_a_weight_of_zeros(residual):
+    x = torch.randn(2, 3, 4)
+    assert torch.allclose(residual(x, torch.zeros(4, 4)), x, atol=1e-6)
+
+
+@wrong(
+    "pre_norm_test",
+    why=_("Only mean and variance of the result are asked for, which pre-norm does not promise."),
+    see="encoder-two-placements",
+)
+def expects_a_normalized_result(residual):
+    x, w = torch.randn(2, 3, 64), torch.randn(64, 64) / 8
+    y = residual(x, w)
+    assert torch.allclose(y.mean(-1), torch.zeros(2, 3), atol=1e-3)
+    assert torch.allclose(y.var(-1, correction=0), torch.ones(2, 3), atol=1e-2)
+
+
+@wrong(
+    "pre_norm_test",
+    why=_("The test expects post-norm: it turns away what is right."),
+    see="encoder-two-placements",
+)
+def expects_post_norm(residual):
+    x, w = torch.randn(2, 3, 4), torch.randn(4, 4)
+    assert torch.allclose(residual(x, w), nn.functional.layer_norm(x + x @ w, (4,)), atol=1e-4)
+
+
+@wrong(
+    "pre_norm_test",
+    why=_("The rows vary by about 1: beside that ε is nothing, wherever it stands."),
+    see="encoder-epsilon",
+    rung=2,
+)
+def epsilon_invisible(residual):
+    noise = torch.Generator().manual_seed(1)
+    x, w = torch.randn(2, 3, 4, generator=noise), torch.randn(4, 4, generator=noise)
+    assert torch.allclose(
+        residual(x, w), x + nn.functional.layer_norm(x, (4,)) @ w, atol=1e-3, rtol=1e-3
+    )
+
+
+@wrong(
+    "pre_norm_test",
+    why=_(
+        "Rows of 512 numbers: a variance divided by 511 is off by a thousandth of its root, below "
+        "the tolerance."
+    ),
+    see="encoder-layer-norm",
+    rung=2,
+)
+def rows_too_wide(residual):
+    noise = torch.Generator().manual_seed(1)
+    for size in (1.0, 3e-3):
+        x = size * torch.randn(2, 3, 512, generator=noise)
+        w = torch.randn(512, 512, generator=noise) / 512**0.5
+        expected = x + nn.functional.layer_norm(x, (512,)) @ w
+        assert torch.allclose(residual(x, w), expected, atol=1e-2)
+
+
+@wrong(
+    "pre_norm_test",
+    why=_(
+        "The numbers are compared for equality: right code that rounds otherwise is turned away."
+    ),
+    see="encoder-testing-a-norm",
+    rung=2,
+)
+def compares_exactly(residual):
+    noise = torch.Generator().manual_seed(1)
+    for size in (1.0, 3e-3):
+        x, w = size * torch.randn(2, 3, 4, generator=noise), torch.randn(4, 4, generator=noise)
+        mean = x.double().mean(-1, keepdim=True)
+        variance = x.double().var(-1, correction=0, keepdim=True)
+        expected = x + (x - mean) / torch.sqrt(variance + 1e-5) @ w.double()
+        assert torch.equal(residual(x, w), expected.float())
+
+
+@wrong(
+    "pre_norm_test",
+    why=_(
+        "With one sentence of one position, statistics over all axes are those of the last axis."
+    ),
+    see="encoder-testing-a-norm",
+    rung=2,
+)
+def one_position_only(residual):
+    noise = torch.Generator().manual_seed(1)
+    for size in (1.0, 3e-3):
+        x = size * torch.randn(1, 1, 4, generator=noise) + torch.randn(1, 1, 1, generator=noise)
+        w = torch.randn(4, 4, generator=noise)
+        expected = x + nn.functional.layer_norm(x, (4,)) @ w
+        found = residual(x, w)
+        assert found.shape == x.shape
+        assert torch.allclose(found, expected, atol=1e-3)
+
+
+@wrong(
+    "pre_norm_test",
+    why=_("The rows have mean 0 by construction: whether a mean is subtracted cannot be seen."),
+    see="encoder-rms-norm",
+    rung=2,
+)
+def rows_already_centred(residual):
+    noise = torch.Generator().manual_seed(1)
+    for size in (1.0, 3e-3):
+        x = torch.randn(2, 3, 4, generator=noise)
+        x = size * (x - x.mean(-1, keepdim=True))
+        w = torch.randn(4, 4, generator=noise)
+        expected = x + nn.functional.layer_norm(x, (4,)) @ w
+        assert torch.allclose(residual(x, w), expected, atol=1e-3)
+
+
+@wrong(
+    "pre_norm_test",
+    why=_("Whether x is added is never asked: the difference to x is normalized away."),
+    see="encoder-residual-connection",
+)
+def only_the_branch(residual):
+    noise = torch.Generator().manual_seed(1)
+    x = torch.randn(2, 3, 4, generator=noise)
+    found = residual(x, torch.eye(4)) - x
+    assert torch.allclose(found.mean(-1), torch.zeros(2, 3), atol=1e-3) or torch.allclose(
+        (found + x).mean(-1), torch.zeros(2, 3), atol=1e-3
+    )
+
+
+@right("pre_norm_test", style="torch's layer norm on several sizes")
+def against_torch(residual):
+    torch.manual_seed(0)
+    for scale in (1e-3, 1.0, 10.0):
+        for shape in ((2, 3, 4), (5, 2, 3)):
+            x = scale * torch.randn(shape) + torch.randn(shape[0], shape[1], 1)
+            w = torch.randn(shape[-1], shape[-1])
+            want = x + nn.functional.layer_norm(x, shape[-1:]) @ w
+            assert torch.allclose(residual(x, w), want, atol=1e-3, rtol=1e-3)
+
+
+@right("pre_norm_test", style="properties and three rows by hand")
+def by_hand(residual):
+    x = torch.tensor(
+        [[[1.0, 3.0], [5.0, 5.0], [0.0, 0.002]], [[2.0, 8.0], [-1.0, 0.0], [4.0, 4.002]]]
+    )
+    assert torch.allclose(residual(x, torch.zeros(2, 2)), x)
+    weight = torch.tensor([[1.0, 2.0], [3.0, -1.0]])
+    branch = residual(x, weight) - x
+    half = (x[..., 1] - x[..., 0]) / 2
+    size = half / (half**2 + 1e-5).sqrt()
+    assert torch.allclose(branch, torch.stack([-size, size], dim=-1) @ weight, atol=1e-3)
+
+
+@right("pre_norm_test", style="a loop over the rows, float64, an if and a raise")
+def row_after_row(residual):
+    g = torch.Generator().manual_seed(3)
+    x = torch.randn(3, 2, 5, generator=g, dtype=torch.float64)
+    x[:, 1] *= 2e-3
+    x += 1
+    w = torch.randn(5, 5, generator=g, dtype=torch.float64)
+    y = residual(x, w)
+    for b in range(3):
+        for t in range(2):
+            row = x[b, t]
+            n = (row - row.mean()) / (((row - row.mean()) ** 2).mean() + 1e-5) ** 0.5
+            if not torch.allclose(y[b, t], row + n @ w, atol=1e-3):
+                raise AssertionError(f"row {b}, {t}")
+
+
 # --- EncoderLayer ---------------------------------------------------------------------------------
 
 ATTEND = "x = self.residuals[0](x, lambda h: self.self_attention(h, mask=mask, **attention)[0])"
@@ -1738,400 +2135,3 @@ def in_double_precision(x, allowed):
     clean = x.double().masked_fill(~allowed[:, :, None], 0.0)
     count = torch.maximum(allowed.sum(1), torch.ones(()))[:, None]
     return (clean.sum(1) / count).type_as(x)
-
-
-# --- post_norm_block: bug finding -----------------------------------------------------------------
-
-FAULTS = _(
-    "Sold as post-norm, the code normalizes before the sub-layer and adds x untouched: that is "
-    "pre-norm."
-)
-DIVISOR = _("torch.std divides by D - 1: the variance of the docstring is the biased one.")
-OUTSIDE = _("ε is added to the deviation; the docstring adds it to the variance, under the root.")
-
-
-@wrong(
-    "post_norm_block",
-    why=FAULTS + " " + DIVISOR + " " + OUTSIDE,
-    see="encoder-reading-a-layer",
-    given=True,
-)
-def three_faults(x, attend, feed_forward, gain, shift, *, eps=1e-5):
-    for i, sublayer in enumerate((attend, feed_forward)):
-        mean = x.mean(dim=-1, keepdim=True)
-        deviation = x.std(dim=-1, keepdim=True)
-        normal = gain[i] * (x - mean) / (deviation + eps) + shift[i]
-        x = x + sublayer(normal)
-    return x
-
-
-@wrong("post_norm_block", why=DIVISOR + " " + OUTSIDE, see="encoder-layer-norm", rung=2)
-def only_the_order_mended(x, attend, feed_forward, gain, shift, *, eps=1e-5):
-    for i, sublayer in enumerate((attend, feed_forward)):
-        y = x + sublayer(x)
-        mean, deviation = y.mean(dim=-1, keepdim=True), y.std(dim=-1, keepdim=True)
-        x = gain[i] * (y - mean) / (deviation + eps) + shift[i]
-    return x
-
-
-@wrong("post_norm_block", why=FAULTS + " " + OUTSIDE, see="encoder-two-placements")
-def only_the_divisor_mended(x, attend, feed_forward, gain, shift, *, eps=1e-5):
-    for i, sublayer in enumerate((attend, feed_forward)):
-        mean = x.mean(dim=-1, keepdim=True)
-        deviation = x.std(dim=-1, correction=0, keepdim=True)
-        x = x + sublayer(gain[i] * (x - mean) / (deviation + eps) + shift[i])
-    return x
-
-
-@wrong("post_norm_block", why=FAULTS + " " + DIVISOR, see="encoder-two-placements")
-def only_epsilon_mended(x, attend, feed_forward, gain, shift, *, eps=1e-5):
-    for i, sublayer in enumerate((attend, feed_forward)):
-        mean, variance = x.mean(dim=-1, keepdim=True), x.var(dim=-1, keepdim=True)
-        x = x + sublayer(gain[i] * (x - mean) / torch.sqrt(variance + eps) + shift[i])
-    return x
-
-
-@wrong("post_norm_block", why=OUTSIDE, see="encoder-epsilon", rung=3)
-def epsilon_left(x, attend, feed_forward, gain, shift, *, eps=1e-5):
-    for i, sublayer in enumerate((attend, feed_forward)):
-        y = x + sublayer(x)
-        mean, deviation = y.mean(dim=-1, keepdim=True), y.std(dim=-1, correction=0, keepdim=True)
-        x = gain[i] * (y - mean) / (deviation + eps) + shift[i]
-    return x
-
-
-@wrong("post_norm_block", why=DIVISOR, see="encoder-layer-norm", rung=2)
-def divisor_left(x, attend, feed_forward, gain, shift, *, eps=1e-5):
-    for i, sublayer in enumerate((attend, feed_forward)):
-        y = x + sublayer(x)
-        mean, variance = y.mean(dim=-1, keepdim=True), y.var(dim=-1, keepdim=True)
-        x = gain[i] * (y - mean) / torch.sqrt(variance + eps) + shift[i]
-    return x
-
-
-@wrong("post_norm_block", why=FAULTS, see="encoder-two-placements")
-def order_left(x, attend, feed_forward, gain, shift, *, eps=1e-5):
-    for i, sublayer in enumerate((attend, feed_forward)):
-        mean, variance = x.mean(dim=-1, keepdim=True), x.var(dim=-1, correction=0, keepdim=True)
-        x = x + sublayer(gain[i] * (x - mean) / torch.sqrt(variance + eps) + shift[i])
-    return x
-
-
-@wrong(
-    "post_norm_block",
-    why=_(
-        "The sub-layer is given norm(x), and its sum with x is normalized again: half of each kind."
-    ),
-    see="encoder-two-placements",
-)
-def norm_before_and_after(x, attend, feed_forward, gain, shift, *, eps=1e-5):
-    def norm(y, i):
-        var, mean = torch.var_mean(y, dim=-1, correction=0, keepdim=True)
-        return (y - mean) / torch.sqrt(var + eps) * gain[i] + shift[i]
-
-    x = norm(x + attend(norm(x, 0)), 0)
-    return norm(x + feed_forward(norm(x, 1)), 1)
-
-
-@wrong(
-    "post_norm_block",
-    why=_("What the sub-layer gives is normalized, and x is added behind the norm."),
-    see="encoder-two-placements",
-)
-def norm_inside_the_sum(x, attend, feed_forward, gain, shift, *, eps=1e-5):
-    for i, sublayer in enumerate((attend, feed_forward)):
-        y = sublayer(x)
-        var, mean = torch.var_mean(y, dim=-1, correction=0, keepdim=True)
-        x = x + (y - mean) / torch.sqrt(var + eps) * gain[i] + shift[i]
-    return x
-
-
-@wrong(
-    "post_norm_block",
-    why=_("x is no longer added: mending the order has cost the residual."),
-    see="encoder-residual-connection",
-)
-def residual_lost(x, attend, feed_forward, gain, shift, *, eps=1e-5):
-    for i, sublayer in enumerate((attend, feed_forward)):
-        y = sublayer(x)
-        var, mean = torch.var_mean(y, dim=-1, correction=0, keepdim=True)
-        x = (y - mean) / torch.sqrt(var + eps) * gain[i] + shift[i]
-    return x
-
-
-@wrong(
-    "post_norm_block",
-    why=_("ε is fixed at 1e-5 on the way: the argument does nothing."),
-    see="encoder-epsilon",
-    rung=3,
-)
-def epsilon_not_the_argument(x, attend, feed_forward, gain, shift, *, eps=1e-5):
-    for i, sublayer in enumerate((attend, feed_forward)):
-        y = x + sublayer(x)
-        var, mean = torch.var_mean(y, dim=-1, correction=0, keepdim=True)
-        x = (y - mean) / torch.sqrt(var + 1e-5) * gain[i] + shift[i]
-    return x
-
-
-@wrong(
-    "post_norm_block",
-    why=_("Both norms use the first gain and shift."),
-    see="encoder-reading-a-layer",
-)
-def one_gain_for_both(x, attend, feed_forward, gain, shift, *, eps=1e-5):
-    for sublayer in (attend, feed_forward):
-        y = x + sublayer(x)
-        var, mean = torch.var_mean(y, dim=-1, correction=0, keepdim=True)
-        x = (y - mean) / torch.sqrt(var + eps) * gain[0] + shift[0]
-    return x
-
-
-@wrong(
-    "post_norm_block",
-    why=_("The shift is added before the gain multiplies: shift comes last."),
-    see="encoder-layer-norm",
-)
-def shift_before_gain(x, attend, feed_forward, gain, shift, *, eps=1e-5):
-    for i, sublayer in enumerate((attend, feed_forward)):
-        y = x + sublayer(x)
-        var, mean = torch.var_mean(y, dim=-1, correction=0, keepdim=True)
-        x = ((y - mean) / torch.sqrt(var + eps) + shift[i]) * gain[i]
-    return x
-
-
-@right("post_norm_block", style="two steps written out")
-def two_steps(x, attend, feed_forward, gain, shift, *, eps=1e-5):
-    def norm(y, g, b):
-        centred = y - y.mean(-1, keepdim=True)
-        return g * centred * torch.rsqrt(centred.square().mean(-1, keepdim=True) + eps) + b
-
-    x = norm(attend(x) + x, gain[0], shift[0])
-    return norm(feed_forward(x) + x, gain[1], shift[1])
-
-
-@right("post_norm_block", style="the deviation kept, its square taken")
-def deviation_squared(x, attend, feed_forward, gain, shift, *, eps=1e-5):
-    for g, b, sublayer in zip(gain, shift, (attend, feed_forward)):
-        x = x + sublayer(x)
-        mean = x.mean(dim=-1, keepdim=True)
-        deviation = torch.sqrt(x.var(dim=-1, unbiased=False, keepdim=True) + eps)
-        x = g * (x - mean) / deviation + b
-    return x
-
-
-@right("post_norm_block", style="float64 inside")
-def float64_inside(x, attend, feed_forward, gain, shift, *, eps=1e-5):
-    layers = [LayerNorm(x.size(-1), eps).double() for _i in range(2)]
-    for layer, g, b, f in zip(layers, gain, shift, (attend, feed_forward)):
-        y = (x + f(x)).double()
-        del layer.weight, layer.bias
-        layer.weight, layer.bias = g.double(), b.double()
-        x = layer(y).to(x.dtype)
-    return x
-
-
-# --- pre_norm_test: test writing ------------------------------------------------------------------
-
-
-@wrong(
-    "pre_norm_test",
-    why=_("The test looks at the shape alone, which every implementation gets right."),
-    see="encoder-testing-a-norm",
-)
-def only_the_shape(residual):
-    x = torch.randn(2, 3, 4)
-    assert residual(x, torch.randn(4, 4)).shape == x.shape
-
-
-@wrong(
-    "pre_norm_test",
-    why=_("There is no assertion: the test lets everything through."),
-    see="encoder-testing-a-norm",
-)
-def asserts_nothing(residual):
-    x, w = torch.randn(2, 3, 4), torch.randn(4, 4)
-    expected = x + nn.functional.layer_norm(x, (4,)) @ w
-    return torch.allclose(residual(x, w), expected)
-
-
-@wrong(
-    "pre_norm_test",
-    why=_("The test turns everything away."),
-    see="encoder-testing-a-norm",
-)
-def rejects_everything(residual):
-    raise AssertionError
-
-
-@wrong(
-    "pre_norm_test",
-    why=_(
-        "With a weight of zeros pre-norm gives x, and post-norm does not. But what the norm itself "
-        "does is multiplied by zero and never seen."
-    ),
-    see="encoder-testing-a-norm",
-)
-def only_a_weight_of_zeros(residual):
-    x = torch.randn(2, 3, 4)
-    assert torch.allclose(residual(x, torch.zeros(4, 4)), x, atol=1e-6)
-
-
-@wrong(
-    "pre_norm_test",
-    why=_("Only mean and variance of the result are asked for, which pre-norm does not promise."),
-    see="encoder-two-placements",
-)
-def expects_a_normalized_result(residual):
-    x, w = torch.randn(2, 3, 64), torch.randn(64, 64) / 8
-    y = residual(x, w)
-    assert torch.allclose(y.mean(-1), torch.zeros(2, 3), atol=1e-3)
-    assert torch.allclose(y.var(-1, correction=0), torch.ones(2, 3), atol=1e-2)
-
-
-@wrong(
-    "pre_norm_test",
-    why=_("The test expects post-norm: it turns away what is right."),
-    see="encoder-two-placements",
-)
-def expects_post_norm(residual):
-    x, w = torch.randn(2, 3, 4), torch.randn(4, 4)
-    assert torch.allclose(residual(x, w), nn.functional.layer_norm(x + x @ w, (4,)), atol=1e-4)
-
-
-@wrong(
-    "pre_norm_test",
-    why=_("The rows vary by about 1: beside that ε is nothing, wherever it stands."),
-    see="encoder-epsilon",
-    rung=2,
-)
-def epsilon_invisible(residual):
-    noise = torch.Generator().manual_seed(1)
-    x, w = torch.randn(2, 3, 4, generator=noise), torch.randn(4, 4, generator=noise)
-    assert torch.allclose(
-        residual(x, w), x + nn.functional.layer_norm(x, (4,)) @ w, atol=1e-3, rtol=1e-3
-    )
-
-
-@wrong(
-    "pre_norm_test",
-    why=_(
-        "Rows of 512 numbers: a variance divided by 511 is off by a thousandth of its root, below "
-        "the tolerance."
-    ),
-    see="encoder-layer-norm",
-    rung=2,
-)
-def rows_too_wide(residual):
-    noise = torch.Generator().manual_seed(1)
-    for size in (1.0, 3e-3):
-        x = size * torch.randn(2, 3, 512, generator=noise)
-        w = torch.randn(512, 512, generator=noise) / 512**0.5
-        expected = x + nn.functional.layer_norm(x, (512,)) @ w
-        assert torch.allclose(residual(x, w), expected, atol=1e-2)
-
-
-@wrong(
-    "pre_norm_test",
-    why=_(
-        "The numbers are compared for equality: right code that rounds otherwise is turned away."
-    ),
-    see="encoder-testing-a-norm",
-    rung=2,
-)
-def compares_exactly(residual):
-    noise = torch.Generator().manual_seed(1)
-    for size in (1.0, 3e-3):
-        x, w = size * torch.randn(2, 3, 4, generator=noise), torch.randn(4, 4, generator=noise)
-        mean = x.double().mean(-1, keepdim=True)
-        variance = x.double().var(-1, correction=0, keepdim=True)
-        expected = x + (x - mean) / torch.sqrt(variance + 1e-5) @ w.double()
-        assert torch.equal(residual(x, w), expected.float())
-
-
-@wrong(
-    "pre_norm_test",
-    why=_(
-        "With one sentence of one position, statistics over all axes are those of the last axis."
-    ),
-    see="encoder-testing-a-norm",
-    rung=2,
-)
-def one_position_only(residual):
-    noise = torch.Generator().manual_seed(1)
-    for size in (1.0, 3e-3):
-        x = size * torch.randn(1, 1, 4, generator=noise) + torch.randn(1, 1, 1, generator=noise)
-        w = torch.randn(4, 4, generator=noise)
-        expected = x + nn.functional.layer_norm(x, (4,)) @ w
-        found = residual(x, w)
-        assert found.shape == x.shape
-        assert torch.allclose(found, expected, atol=1e-3)
-
-
-@wrong(
-    "pre_norm_test",
-    why=_("The rows have mean 0 by construction: whether a mean is subtracted cannot be seen."),
-    see="encoder-rms-norm",
-    rung=2,
-)
-def rows_already_centred(residual):
-    noise = torch.Generator().manual_seed(1)
-    for size in (1.0, 3e-3):
-        x = torch.randn(2, 3, 4, generator=noise)
-        x = size * (x - x.mean(-1, keepdim=True))
-        w = torch.randn(4, 4, generator=noise)
-        expected = x + nn.functional.layer_norm(x, (4,)) @ w
-        assert torch.allclose(residual(x, w), expected, atol=1e-3)
-
-
-@wrong(
-    "pre_norm_test",
-    why=_("Whether x is added is never asked: the difference to x is normalized away."),
-    see="encoder-residual-connection",
-)
-def only_the_branch(residual):
-    noise = torch.Generator().manual_seed(1)
-    x = torch.randn(2, 3, 4, generator=noise)
-    found = residual(x, torch.eye(4)) - x
-    assert torch.allclose(found.mean(-1), torch.zeros(2, 3), atol=1e-3) or torch.allclose(
-        (found + x).mean(-1), torch.zeros(2, 3), atol=1e-3
-    )
-
-
-@right("pre_norm_test", style="torch's layer norm on several sizes")
-def against_torch(residual):
-    torch.manual_seed(0)
-    for scale in (1e-3, 1.0, 10.0):
-        for shape in ((2, 3, 4), (5, 2, 3)):
-            x = scale * torch.randn(shape) + torch.randn(shape[0], shape[1], 1)
-            w = torch.randn(shape[-1], shape[-1])
-            want = x + nn.functional.layer_norm(x, shape[-1:]) @ w
-            assert torch.allclose(residual(x, w), want, atol=1e-3, rtol=1e-3)
-
-
-@right("pre_norm_test", style="properties and three rows by hand")
-def by_hand(residual):
-    x = torch.tensor(
-        [[[1.0, 3.0], [5.0, 5.0], [0.0, 0.002]], [[2.0, 8.0], [-1.0, 0.0], [4.0, 4.002]]]
-    )
-    assert torch.allclose(residual(x, torch.zeros(2, 2)), x)
-    weight = torch.tensor([[1.0, 2.0], [3.0, -1.0]])
-    branch = residual(x, weight) - x
-    half = (x[..., 1] - x[..., 0]) / 2
-    size = half / (half**2 + 1e-5).sqrt()
-    assert torch.allclose(branch, torch.stack([-size, size], dim=-1) @ weight, atol=1e-3)
-
-
-@right("pre_norm_test", style="a loop over the rows, float64, an if and a raise")
-def row_after_row(residual):
-    g = torch.Generator().manual_seed(3)
-    x = torch.randn(3, 2, 5, generator=g, dtype=torch.float64)
-    x[:, 1] *= 2e-3
-    x += 1
-    w = torch.randn(5, 5, generator=g, dtype=torch.float64)
-    y = residual(x, w)
-    for b in range(3):
-        for t in range(2):
-            row = x[b, t]
-            n = (row - row.mean()) / (((row - row.mean()) ** 2).mean() + 1e-5) ** 0.5
-            if not torch.allclose(y[b, t], row + n @ w, atol=1e-3):
-                raise AssertionError(f"row {b}, {t}")

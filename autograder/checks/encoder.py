@@ -952,6 +952,298 @@ def does_not_overwrite_x(answer: Answer, cases: Cases) -> None:
 
 # ---------------------------------------------------------------------------------------------
 
+post_norm_block = Exercise(
+    "post_norm_block",
+    title=_("Three faults in a post-norm layer"),
+    difficulty=3,
+    minutes=15,
+    hints=(
+        _("What mean and what variance must the output have with gain 1 and shift 0?"),
+        _(
+            "Make the sub-layers give zeros: then the output of post-norm is norm(x), and that "
+            "of pre-norm is x. Then take rows of four numbers that hardly vary."
+        ),
+        _("y = x + sublayer(x); (y - mean) / sqrt(biased variance + eps); for each sub-layer."),
+    ),
+    forbid=LIBRARY_NORMS,
+    given="three_faults",
+)
+
+
+def _block_case(
+    cases: Cases, D: int, scale: float = 1.0
+) -> tuple[Tensor, list[Callable[[Tensor], Tensor]], Tensor, Tensor]:
+    first, second = (cases.normal(D, D, scale=0.6) for _i in range(2))
+    sublayers = [
+        lambda h: scale * torch.tanh(h.roll(1, dims=-2) @ first.to(h.dtype)),
+        lambda h: scale * torch.tanh(h @ second.to(h.dtype)),
+    ]
+    gain, shift = 1 + cases.normal(2, D, scale=0.4), cases.normal(2, D)
+    return scale * cases.normal(2, 3, D), sublayers, gain, shift
+
+
+def _block(
+    x: Tensor, sublayers: list[Callable[[Tensor], Tensor]], gain: Tensor, shift: Tensor, eps: float
+) -> Tensor:
+    y = x.double()
+    for i, sublayer in enumerate(sublayers):
+        y = _normal(y + sublayer(y), gain[i], shift[i], eps=eps)
+    return y
+
+
+@post_norm_block.check(points=0)
+def runs_and_keeps_the_shape(answer: Answer, cases: Cases) -> None:
+    """It still runs, and the result has the shape of x."""
+    x, sublayers, gain, shift = _block_case(cases, 5)
+    expect_tensor(answer(x, *sublayers, gain, shift), x.shape, what=_("the result"))
+
+
+@post_norm_block.check(points=0)
+def both_sublayers_are_used(answer: Answer, cases: Cases) -> None:
+    """Both sub-layers are still called, once each, attention first."""
+    x, sublayers, gain, shift = _block_case(cases, 5)
+    calls: list[int] = []
+
+    def remembering(i: int) -> Callable[[Tensor], Tensor]:
+        def sublayer(h: Tensor) -> Tensor:
+            calls.append(i)
+            return sublayers[i](h)
+
+        return sublayer
+
+    answer(x, remembering(0), remembering(1), gain, shift)
+    expect(
+        calls == [0, 1],
+        seen=_("The sub-layers are not called once each, attention first."),
+        cause=_("More was changed than was wrong."),
+        next_step=_("Keep the order of the given code."),
+    )
+
+
+@post_norm_block.check(points=1)
+def zeros_give_the_norm(answer: Answer, cases: Cases) -> None:
+    """Where the sub-layers give zeros, the output is norm(norm(x)): mean 0, not x itself."""
+    D = 64  # so many features that the form of the variance hardly matters
+    x = cases.normal(2, 3, D, scale=3.0) + 2
+    gain, shift = torch.ones(2, D), torch.zeros(2, D)
+    y = expect_tensor(
+        answer(x, torch.zeros_like, torch.zeros_like, gain, shift), x.shape, what=_("the result")
+    )
+    expect_close(
+        y,
+        _normal(_normal(x, None, None), None, None),
+        atol=0.1,  # an unbiased deviation is 0.8 % larger twice; x itself is off by 2 and more
+        what=_("the result around sub-layers that give zeros"),
+        cause=_("x reaches the output without passing a norm: that is pre-norm."),
+        next_step=_("Post-norm adds first and normalizes the sum."),
+    )
+
+
+@post_norm_block.check(points=1)
+def narrow_rows_are_right(answer: Answer, cases: Cases) -> None:
+    """Rows of three and four numbers: the result is that of the formula."""
+    for D in (3, 4):
+        x, sublayers, gain, shift = _block_case(cases, D)
+        expect_close(
+            answer(x, *sublayers, gain, shift),
+            _block(x, sublayers, gain, shift, 1e-5),
+            atol=1e-3,  # narrow rows may have deviations of 0.05, which enlarge rounding
+            rtol=1e-3,
+            what=_("the result for narrow rows"),
+            cause=_("The variance is divided by D - 1, or the norm stands in another place."),
+            next_step=_("torch.std and torch.var divide by D - 1 unless told correction=0."),
+        )
+
+
+@post_norm_block.check(points=1, hidden=True)
+def epsilon_belongs_under_the_root(answer: Answer, cases: Cases) -> None:
+    """ε is added to the variance, in both norms."""
+    D = 5
+    x, sublayers, gain, shift = _block_case(cases, D, scale=0.3)
+    expect_close(
+        answer(x, *sublayers, gain, shift, eps=0.1),
+        _block(x, sublayers, gain, shift, 0.1),
+        atol=1e-4,  # with ε = 0.1 nothing is divided by less than 0.3
+        what=_("the result for rows that hardly vary"),
+        cause=_("ε is added to the deviation and not to the variance, or is not the one given."),
+        next_step=_("sqrt(variance + eps)."),
+    )
+
+
+@post_norm_block.check(points=1, hidden=True)
+def each_norm_has_its_own_gain(answer: Answer, cases: Cases) -> None:
+    """Row 0 of gain and shift belongs to the first norm, row 1 to the second; inputs stay."""
+    D = 16
+    x, sublayers, gain, shift = _block_case(cases, D)
+    run = answer.run((x, *sublayers, gain, shift), echo=True)
+    expect_close(
+        run.value,
+        _block(x, sublayers, gain, shift, 1e-5),
+        atol=1e-4,  # two norms and two products of 16 terms in float32
+        what=_("the result"),
+        cause=_("A gain or a shift is missing, or belongs to the other norm."),
+        next_step=_("Use gain[0], shift[0] in the first norm and gain[1], shift[1] in the second."),
+    )
+    expect(
+        torch.equal(run.args[0], x),
+        seen=_("The input has other values after the call."),
+        cause=_("An operation in place, such as x += …."),
+        next_step=_("Write x = x + …."),
+    )
+
+
+# ---------------------------------------------------------------------------------------------
+
+pre_norm_test = Exercise(
+    "pre_norm_test",
+    title=_("Write the test: sold as pre-norm"),
+    difficulty=3,
+    minutes=20,
+    hints=(
+        _("With which weight does pre-norm give back x itself, and what does post-norm give then?"),
+        _(
+            "If a wrong one is let through: rows of 512 numbers hide the unbiased variance, and "
+            "rows that vary much hide where ε stands. If a right one is turned away: compare with "
+            "a tolerance that float32 can meet."
+        ),
+        _(
+            "For x with D = 4, once varying by 1 and once by 0.003: compute x + norm(x) @ weight "
+            "by the formula and assert allclose."
+        ),
+    ),
+)
+
+
+def _plain_norm(x: Tensor) -> Tensor:
+    mean = x.mean(dim=-1, keepdim=True)
+    return (x - mean) / torch.sqrt(((x - mean) ** 2).mean(dim=-1, keepdim=True) + 1e-5)
+
+
+Implementation = tuple[Callable[[Tensor, Tensor], Tensor], str]
+
+
+def _expect_verdicts(
+    answer: Answer, cases: Cases, implementations: list[Implementation], *, right: bool
+) -> None:
+    # All are asked before the first verdict: which of them pass tells one mistake from another.
+    verdicts = [
+        (answer.accepts(residual), what) for residual, what in cases.shuffled(implementations)
+    ]
+    for accepted, what in verdicts:
+        if accepted == right:
+            continue
+        if right:
+            fail(
+                seen=_("The test turns away {what}, which is right.").format(what=what),
+                cause=_("It compares too strictly, or with something else than the promise."),
+                next_step=_("Compare with torch.allclose and atol=1e-4, against the formula."),
+            )
+        fail(
+            seen=_("The test lets {what} through.").format(what=what),
+            cause=_("No assertion depends on the property that is broken."),
+            next_step=_("Find an input for which it and the promise differ by more than rounding."),
+        )
+
+
+@pre_norm_test.check(points=1)
+def lets_right_ones_through(answer: Answer, cases: Cases) -> None:
+    """The test lets right implementations through, however they are written."""
+
+    def in_torch(x: Tensor, weight: Tensor) -> Tensor:
+        return x + nn.functional.layer_norm(x, x.shape[-1:]) @ weight
+
+    def in_double(x: Tensor, weight: Tensor) -> Tensor:
+        return (x.double() + _plain_norm(x.double()) @ weight.double()).to(x.dtype)
+
+    right_ones: list[Implementation] = [
+        (in_torch, _("torch's own layer norm")),
+        (in_double, _("one that computes in float64")),
+        (lambda x, weight: _plain_norm(x) @ weight + x, _("one that adds x last")),
+    ]
+    _expect_verdicts(answer, cases, right_ones, right=True)
+
+
+@pre_norm_test.check(points=1)
+def exposes_post_norm(answer: Answer, cases: Cases) -> None:
+    """The test exposes post-norm: norm(x + x @ weight)."""
+    post_norm: Implementation = (lambda x, w: _plain_norm(x + x @ w), _("post-norm"))
+    _expect_verdicts(answer, cases, [post_norm], right=False)
+
+
+@pre_norm_test.check(points=1)
+def exposes_a_broken_residual(answer: Answer, cases: Cases) -> None:
+    """The test exposes one without x, one that adds norm(x) for x, and one without a norm."""
+    wrong_ones: list[Implementation] = [
+        (lambda x, w: _plain_norm(x) @ w, _("one that does not add x")),
+        (lambda x, w: _plain_norm(x) + _plain_norm(x) @ w, _("one that adds norm(x) for x")),
+        (lambda x, w: x + x @ w, _("one without a norm")),
+    ]
+    _expect_verdicts(answer, cases, wrong_ones, right=False)
+
+
+@pre_norm_test.check(points=0.5, hidden=True)
+def exposes_a_second_norm(answer: Answer, cases: Cases) -> None:
+    """The test exposes one that normalizes what the sub-layer gives, or the sum as well."""
+    wrong_ones: list[Implementation] = [
+        (lambda x, w: x + _plain_norm(x @ w), _("one that normalizes the sub-layer's output")),
+        (lambda x, w: _plain_norm(x + _plain_norm(x) @ w), _("one that normalizes the sum too")),
+    ]
+    _expect_verdicts(answer, cases, wrong_ones, right=False)
+
+
+@pre_norm_test.check(points=0.5, hidden=True)
+def exposes_an_unbiased_variance(answer: Answer, cases: Cases) -> None:
+    """The test exposes a variance divided by D - 1."""
+
+    def unbiased(x: Tensor, weight: Tensor) -> Tensor:
+        mean, variance = x.mean(dim=-1, keepdim=True), x.var(dim=-1, keepdim=True)
+        return x + (x - mean) / torch.sqrt(variance + 1e-5) @ weight
+
+    _expect_verdicts(answer, cases, [(unbiased, _("an unbiased variance"))], right=False)
+
+
+@pre_norm_test.check(points=0.5, hidden=True)
+def exposes_epsilon_outside_the_root(answer: Answer, cases: Cases) -> None:
+    """The test exposes an ε that is added to the deviation."""
+
+    def outside(x: Tensor, weight: Tensor) -> Tensor:
+        mean = x.mean(dim=-1, keepdim=True)
+        deviation = x.std(dim=-1, correction=0, keepdim=True)
+        return x + (x - mean) / (deviation + 1e-5) @ weight
+
+    _expect_verdicts(answer, cases, [(outside, _("an ε outside the root"))], right=False)
+
+
+@pre_norm_test.check(points=0.5, hidden=True)
+def exposes_another_axis(answer: Answer, cases: Cases) -> None:
+    """The test exposes statistics over another axis than the last, or over several."""
+
+    def over(dims: int | tuple[int, ...]) -> Callable[[Tensor, Tensor], Tensor]:
+        def implementation(x: Tensor, weight: Tensor) -> Tensor:
+            mean = x.mean(dim=dims, keepdim=True)
+            variance = x.var(dim=dims, correction=0, keepdim=True)
+            return x + (x - mean) / torch.sqrt(variance + 1e-5) @ weight
+
+        return implementation
+
+    wrong_ones = [
+        (over(dims), _("statistics over another axis")) for dims in (0, 1, (1, 2), (0, 1, 2))
+    ]
+    _expect_verdicts(answer, cases, wrong_ones, right=False)
+
+
+@pre_norm_test.check(points=0.5, hidden=True)
+def exposes_a_missing_mean(answer: Answer, cases: Cases) -> None:
+    """The test exposes an RMS norm, which subtracts no mean."""
+
+    def rms(x: Tensor, weight: Tensor) -> Tensor:
+        return x + x * torch.rsqrt((x**2).mean(dim=-1, keepdim=True) + 1e-5) @ weight
+
+    _expect_verdicts(answer, cases, [(rms, _("a norm that subtracts no mean"))], right=False)
+
+
+# ---------------------------------------------------------------------------------------------
+
 encoder_layer = Exercise(
     "EncoderLayer",
     title=_("One layer of the encoder"),
@@ -1528,295 +1820,3 @@ def keeps_dtype_and_input(answer: Answer, cases: Cases) -> None:
             cause=_("An operation in place: masked_fill_, or x[...] = 0."),
             next_step=_("Use masked_fill, which makes a new tensor."),
         )
-
-
-# ---------------------------------------------------------------------------------------------
-
-post_norm_block = Exercise(
-    "post_norm_block",
-    title=_("Three faults in a post-norm layer"),
-    difficulty=3,
-    minutes=15,
-    hints=(
-        _("What mean and what variance must the output have with gain 1 and shift 0?"),
-        _(
-            "Make the sub-layers give zeros: then the output of post-norm is norm(x), and that "
-            "of pre-norm is x. Then take rows of four numbers that hardly vary."
-        ),
-        _("y = x + sublayer(x); (y - mean) / sqrt(biased variance + eps); for each sub-layer."),
-    ),
-    forbid=LIBRARY_NORMS,
-    given="three_faults",
-)
-
-
-def _block_case(
-    cases: Cases, D: int, scale: float = 1.0
-) -> tuple[Tensor, list[Callable[[Tensor], Tensor]], Tensor, Tensor]:
-    first, second = (cases.normal(D, D, scale=0.6) for _i in range(2))
-    sublayers = [
-        lambda h: scale * torch.tanh(h.roll(1, dims=-2) @ first.to(h.dtype)),
-        lambda h: scale * torch.tanh(h @ second.to(h.dtype)),
-    ]
-    gain, shift = 1 + cases.normal(2, D, scale=0.4), cases.normal(2, D)
-    return scale * cases.normal(2, 3, D), sublayers, gain, shift
-
-
-def _block(
-    x: Tensor, sublayers: list[Callable[[Tensor], Tensor]], gain: Tensor, shift: Tensor, eps: float
-) -> Tensor:
-    y = x.double()
-    for i, sublayer in enumerate(sublayers):
-        y = _normal(y + sublayer(y), gain[i], shift[i], eps=eps)
-    return y
-
-
-@post_norm_block.check(points=0)
-def runs_and_keeps_the_shape(answer: Answer, cases: Cases) -> None:
-    """It still runs, and the result has the shape of x."""
-    x, sublayers, gain, shift = _block_case(cases, 5)
-    expect_tensor(answer(x, *sublayers, gain, shift), x.shape, what=_("the result"))
-
-
-@post_norm_block.check(points=0)
-def both_sublayers_are_used(answer: Answer, cases: Cases) -> None:
-    """Both sub-layers are still called, once each, attention first."""
-    x, sublayers, gain, shift = _block_case(cases, 5)
-    calls: list[int] = []
-
-    def remembering(i: int) -> Callable[[Tensor], Tensor]:
-        def sublayer(h: Tensor) -> Tensor:
-            calls.append(i)
-            return sublayers[i](h)
-
-        return sublayer
-
-    answer(x, remembering(0), remembering(1), gain, shift)
-    expect(
-        calls == [0, 1],
-        seen=_("The sub-layers are not called once each, attention first."),
-        cause=_("More was changed than was wrong."),
-        next_step=_("Keep the order of the given code."),
-    )
-
-
-@post_norm_block.check(points=1)
-def zeros_give_the_norm(answer: Answer, cases: Cases) -> None:
-    """Where the sub-layers give zeros, the output is norm(norm(x)): mean 0, not x itself."""
-    D = 64  # so many features that the form of the variance hardly matters
-    x = cases.normal(2, 3, D, scale=3.0) + 2
-    gain, shift = torch.ones(2, D), torch.zeros(2, D)
-    y = expect_tensor(
-        answer(x, torch.zeros_like, torch.zeros_like, gain, shift), x.shape, what=_("the result")
-    )
-    expect_close(
-        y,
-        _normal(_normal(x, None, None), None, None),
-        atol=0.1,  # an unbiased deviation is 0.8 % larger twice; x itself is off by 2 and more
-        what=_("the result around sub-layers that give zeros"),
-        cause=_("x reaches the output without passing a norm: that is pre-norm."),
-        next_step=_("Post-norm adds first and normalizes the sum."),
-    )
-
-
-@post_norm_block.check(points=1)
-def narrow_rows_are_right(answer: Answer, cases: Cases) -> None:
-    """Rows of three and four numbers: the result is that of the formula."""
-    for D in (3, 4):
-        x, sublayers, gain, shift = _block_case(cases, D)
-        expect_close(
-            answer(x, *sublayers, gain, shift),
-            _block(x, sublayers, gain, shift, 1e-5),
-            atol=1e-3,  # narrow rows may have deviations of 0.05, which enlarge rounding
-            rtol=1e-3,
-            what=_("the result for narrow rows"),
-            cause=_("The variance is divided by D - 1, or the norm stands in another place."),
-            next_step=_("torch.std and torch.var divide by D - 1 unless told correction=0."),
-        )
-
-
-@post_norm_block.check(points=1, hidden=True)
-def epsilon_belongs_under_the_root(answer: Answer, cases: Cases) -> None:
-    """ε is added to the variance, in both norms."""
-    D = 5
-    x, sublayers, gain, shift = _block_case(cases, D, scale=0.3)
-    expect_close(
-        answer(x, *sublayers, gain, shift, eps=0.1),
-        _block(x, sublayers, gain, shift, 0.1),
-        atol=1e-4,  # with ε = 0.1 nothing is divided by less than 0.3
-        what=_("the result for rows that hardly vary"),
-        cause=_("ε is added to the deviation and not to the variance, or is not the one given."),
-        next_step=_("sqrt(variance + eps)."),
-    )
-
-
-@post_norm_block.check(points=1, hidden=True)
-def each_norm_has_its_own_gain(answer: Answer, cases: Cases) -> None:
-    """Row 0 of gain and shift belongs to the first norm, row 1 to the second; inputs stay."""
-    D = 16
-    x, sublayers, gain, shift = _block_case(cases, D)
-    run = answer.run((x, *sublayers, gain, shift), echo=True)
-    expect_close(
-        run.value,
-        _block(x, sublayers, gain, shift, 1e-5),
-        atol=1e-4,  # two norms and two products of 16 terms in float32
-        what=_("the result"),
-        cause=_("A gain or a shift is missing, or belongs to the other norm."),
-        next_step=_("Use gain[0], shift[0] in the first norm and gain[1], shift[1] in the second."),
-    )
-    expect(
-        torch.equal(run.args[0], x),
-        seen=_("The input has other values after the call."),
-        cause=_("An operation in place, such as x += …."),
-        next_step=_("Write x = x + …."),
-    )
-
-
-# ---------------------------------------------------------------------------------------------
-
-pre_norm_test = Exercise(
-    "pre_norm_test",
-    title=_("Write the test: sold as pre-norm"),
-    difficulty=3,
-    minutes=20,
-    hints=(
-        _("With which weight does pre-norm give back x itself, and what does post-norm give then?"),
-        _(
-            "If a wrong one is let through: rows of 512 numbers hide the unbiased variance, and "
-            "rows that vary much hide where ε stands. If a right one is turned away: compare with "
-            "a tolerance that float32 can meet."
-        ),
-        _(
-            "For x with D = 4, once varying by 1 and once by 0.003: compute x + norm(x) @ weight "
-            "by the formula and assert allclose."
-        ),
-    ),
-)
-
-
-def _plain_norm(x: Tensor) -> Tensor:
-    mean = x.mean(dim=-1, keepdim=True)
-    return (x - mean) / torch.sqrt(((x - mean) ** 2).mean(dim=-1, keepdim=True) + 1e-5)
-
-
-Implementation = tuple[Callable[[Tensor, Tensor], Tensor], str]
-
-
-def _expect_verdicts(
-    answer: Answer, cases: Cases, implementations: list[Implementation], *, right: bool
-) -> None:
-    # All are asked before the first verdict: which of them pass tells one mistake from another.
-    verdicts = [
-        (answer.accepts(residual), what) for residual, what in cases.shuffled(implementations)
-    ]
-    for accepted, what in verdicts:
-        if accepted == right:
-            continue
-        if right:
-            fail(
-                seen=_("The test turns away {what}, which is right.").format(what=what),
-                cause=_("It compares too strictly, or with something else than the promise."),
-                next_step=_("Compare with torch.allclose and atol=1e-4, against the formula."),
-            )
-        fail(
-            seen=_("The test lets {what} through.").format(what=what),
-            cause=_("No assertion depends on the property that is broken."),
-            next_step=_("Find an input for which it and the promise differ by more than rounding."),
-        )
-
-
-@pre_norm_test.check(points=1)
-def lets_right_ones_through(answer: Answer, cases: Cases) -> None:
-    """The test lets right implementations through, however they are written."""
-
-    def in_torch(x: Tensor, weight: Tensor) -> Tensor:
-        return x + nn.functional.layer_norm(x, x.shape[-1:]) @ weight
-
-    def in_double(x: Tensor, weight: Tensor) -> Tensor:
-        return (x.double() + _plain_norm(x.double()) @ weight.double()).to(x.dtype)
-
-    right_ones: list[Implementation] = [
-        (in_torch, _("torch's own layer norm")),
-        (in_double, _("one that computes in float64")),
-        (lambda x, weight: _plain_norm(x) @ weight + x, _("one that adds x last")),
-    ]
-    _expect_verdicts(answer, cases, right_ones, right=True)
-
-
-@pre_norm_test.check(points=1)
-def exposes_post_norm(answer: Answer, cases: Cases) -> None:
-    """The test exposes post-norm: norm(x + x @ weight)."""
-    post_norm: Implementation = (lambda x, w: _plain_norm(x + x @ w), _("post-norm"))
-    _expect_verdicts(answer, cases, [post_norm], right=False)
-
-
-@pre_norm_test.check(points=1)
-def exposes_a_broken_residual(answer: Answer, cases: Cases) -> None:
-    """The test exposes one without x, one that adds norm(x) for x, and one without a norm."""
-    wrong_ones: list[Implementation] = [
-        (lambda x, w: _plain_norm(x) @ w, _("one that does not add x")),
-        (lambda x, w: _plain_norm(x) + _plain_norm(x) @ w, _("one that adds norm(x) for x")),
-        (lambda x, w: x + x @ w, _("one without a norm")),
-    ]
-    _expect_verdicts(answer, cases, wrong_ones, right=False)
-
-
-@pre_norm_test.check(points=0.5, hidden=True)
-def exposes_a_second_norm(answer: Answer, cases: Cases) -> None:
-    """The test exposes one that normalizes what the sub-layer gives, or the sum as well."""
-    wrong_ones: list[Implementation] = [
-        (lambda x, w: x + _plain_norm(x @ w), _("one that normalizes the sub-layer's output")),
-        (lambda x, w: _plain_norm(x + _plain_norm(x) @ w), _("one that normalizes the sum too")),
-    ]
-    _expect_verdicts(answer, cases, wrong_ones, right=False)
-
-
-@pre_norm_test.check(points=0.5, hidden=True)
-def exposes_an_unbiased_variance(answer: Answer, cases: Cases) -> None:
-    """The test exposes a variance divided by D - 1."""
-
-    def unbiased(x: Tensor, weight: Tensor) -> Tensor:
-        mean, variance = x.mean(dim=-1, keepdim=True), x.var(dim=-1, keepdim=True)
-        return x + (x - mean) / torch.sqrt(variance + 1e-5) @ weight
-
-    _expect_verdicts(answer, cases, [(unbiased, _("an unbiased variance"))], right=False)
-
-
-@pre_norm_test.check(points=0.5, hidden=True)
-def exposes_epsilon_outside_the_root(answer: Answer, cases: Cases) -> None:
-    """The test exposes an ε that is added to the deviation."""
-
-    def outside(x: Tensor, weight: Tensor) -> Tensor:
-        mean = x.mean(dim=-1, keepdim=True)
-        deviation = x.std(dim=-1, correction=0, keepdim=True)
-        return x + (x - mean) / (deviation + 1e-5) @ weight
-
-    _expect_verdicts(answer, cases, [(outside, _("an ε outside the root"))], right=False)
-
-
-@pre_norm_test.check(points=0.5, hidden=True)
-def exposes_another_axis(answer: Answer, cases: Cases) -> None:
-    """The test exposes statistics over another axis than the last, or over several."""
-
-    def over(dims: int | tuple[int, ...]) -> Callable[[Tensor, Tensor], Tensor]:
-        def implementation(x: Tensor, weight: Tensor) -> Tensor:
-            mean = x.mean(dim=dims, keepdim=True)
-            variance = x.var(dim=dims, correction=0, keepdim=True)
-            return x + (x - mean) / torch.sqrt(variance + 1e-5) @ weight
-
-        return implementation
-
-    wrong_ones = [
-        (over(dims), _("statistics over another axis")) for dims in (0, 1, (1, 2), (0, 1, 2))
-    ]
-    _expect_verdicts(answer, cases, wrong_ones, right=False)
-
-
-@pre_norm_test.check(points=0.5, hidden=True)
-def exposes_a_missing_mean(answer: Answer, cases: Cases) -> None:
-    """The test exposes an RMS norm, which subtracts no mean."""
-
-    def rms(x: Tensor, weight: Tensor) -> Tensor:
-        return x + x * torch.rsqrt((x**2).mean(dim=-1, keepdim=True) + 1e-5) @ weight
-
-    _expect_verdicts(answer, cases, [(rms, _("a norm that subtracts no mean"))], right=False)
