@@ -181,7 +181,7 @@ def train(
     """The training loop of the whole book: one batch, one loss, one step of AdamW.
 
     Args:
-        model: its parameters that want gradients are trained, in place.
+        model: its parameters that want gradients are trained, in place and in training mode.
         batches: what ``loss`` takes; begun again when it runs out before ``steps``.
         loss: ``loss(model, batch)`` gives a scalar.
         steps: how many batches.

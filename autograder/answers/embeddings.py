@@ -19,6 +19,30 @@ from solutions.embeddings import cross_entropy
 ONE_HOT = "one_hot_lookup"
 PRODUCT = "embeddings-lookup"
 
+
+@wrong(
+    ONE_HOT,
+    why=_(
+        "The rows are read by their number. That is the look-up; the exercise asks for a product."
+    ),
+    see=PRODUCT,
+    rung=3,
+)
+def rows_by_number(ids: Tensor, weight: Tensor) -> Tensor:
+    return weight[ids]
+
+
+@wrong(
+    ONE_HOT,
+    why=_("The library's look-up reads rows; the exercise asks for a product of matrices."),
+    see=PRODUCT,
+    rung=3,
+    form_of="rows_by_number",
+)
+def library_look_up(ids: Tensor, weight: Tensor) -> Tensor:
+    return nn.functional.embedding(ids, weight)
+
+
 wrong_edit(
     ONE_HOT,
     "identity_instead_of_ids",
@@ -133,7 +157,7 @@ wrong_edit(
     LAYER,
     "scale_forgotten",
     {"return x * self.factor": "return x"},
-    why=_("The factor is never used: scale=True changes nothing."),
+    why=_("scale=True changes nothing here: the factor is not used."),
     see=SCALE,
 )
 wrong_edit(
@@ -164,6 +188,31 @@ wrong_edit(
     why=_("The padding's row is looked up like any other, and trained like any other."),
     see=PADDING,
     rung=1,
+)
+wrong_edit(
+    LAYER,
+    "padding_without_gradient_alone",
+    {
+        "x = self.weight[ids]": "x = nn.functional.embedding(ids, self.weight, padding_idx=self.padding_id)",
+        "if self.padding_id is not None:\n            # Zero": "if False:\n            # Zero",
+    },
+    why=_(
+        "padding_idx keeps the gradient from the padding's row and no more: what the row holds "
+        "comes out as it is."
+    ),
+    see=PADDING,
+    rung=2,
+)
+wrong_edit(
+    LAYER,
+    "id_zero_always_hidden",
+    {
+        "if self.padding_id is not None:\n            # Zero": "if True:\n            # Zero",
+        "(ids == self.padding_id)": "(ids == 0)",
+    },
+    why=_("Id 0 is taken for padding, whatever padding_id says."),
+    see=PADDING,
+    rung=3,
 )
 wrong_edit(
     LAYER,
@@ -280,8 +329,23 @@ wrong_edit(
     LOSS,
     "nothing_ignored",
     {"counted = targets != ignore_id": "counted = counted & (targets >= 0)"},
-    why=_("ignore_id is not heeded: padding counts like any word."),
+    why=_("The ignored id is not heeded: such targets count like any word."),
     see="embeddings-ignore",
+)
+wrong_edit(
+    LOSS,
+    "ignored_zero_taken_for_none",
+    {"if ignore_id is not None:": "if ignore_id:"},
+    why=_("An ignore_id of 0 is taken for none: `if ignore_id` is False for 0."),
+    see=NATS,
+    rung=3,
+)
+wrong_edit(
+    LOSS,
+    "one_target_too_many",
+    {"counted.sum().clamp(min=1)": "(counted.sum() + 1)"},
+    why=_("The mean divides by one more than the number of targets that count."),
+    see=NATS,
 )
 wrong_edit(
     LOSS,
@@ -514,6 +578,58 @@ wrong_edit(
 )
 
 
+wrong_edit(
+    PAIR,
+    "ties_to_the_first_seen",
+    {"lambda pair: (-counts[pair], pair)": "lambda pair: -counts[pair]"},
+    why=_("A tie goes to the pair that was seen first; it goes to the first in the alphabet."),
+    see=BPE,
+    rung=2,
+)
+wrong_edit(
+    PAIR,
+    "ties_by_the_first_symbol",
+    {"lambda pair: (-counts[pair], pair)": "lambda pair: (-counts[pair], pair[0])"},
+    why=_("A tie is decided by the first symbol alone; the second counts as well."),
+    see=BPE,
+    rung=2,
+)
+wrong_edit(
+    PAIR,
+    "ties_by_the_joined_text",
+    {"lambda pair: (-counts[pair], pair)": 'lambda pair: (-counts[pair], "".join(pair))'},
+    why=_("A tie is decided by the joined text; (a, c) comes before (ab, a) all the same."),
+    see=BPE,
+    rung=2,
+)
+
+
+@wrong(
+    PAIR,
+    why=_("Pairs are counted across the border between one word and the next."),
+    see=BPE,
+    rung=1,
+)
+def pairs_across_words(words: list[tuple[tuple[str, ...], int]]) -> tuple[str, str] | None:
+    line = [symbol for symbols, times in words for symbol in list(symbols) * times]
+    counts = Counter(zip(line, line[1:], strict=False))
+    return min(counts, key=lambda pair: (-counts[pair], pair)) if counts else None
+
+
+@wrong(
+    PAIR,
+    why=_("The pair comes back as a list; no slice of a word, which is a tuple, ever equals it."),
+    see=BPE,
+    rung=3,
+)
+def list_for_the_pair(words: list[tuple[tuple[str, ...], int]]) -> Any:
+    counts: Counter[tuple[str, str]] = Counter()
+    for symbols, times in words:
+        for pair in zip(symbols, symbols[1:], strict=False):
+            counts[pair] += times
+    return list(min(counts, key=lambda p: (-counts[p], p))) if counts else None
+
+
 @wrong(
     PAIR,
     why=_(
@@ -557,14 +673,14 @@ def repeated_words(words: list[tuple[tuple[str, ...], int]]) -> tuple[str, str] 
     return min(pair for pair in found if found[pair] == most)
 
 
-@right(PAIR, style="a list for the pair")
-def list_for_the_pair(words: list[tuple[tuple[str, ...], int]]) -> Any:
+@right(PAIR, style="zeros first, then a sorted list")
+def counted_from_zero(words: list[tuple[tuple[str, ...], int]]) -> tuple[str, str] | None:
     counts: Counter[tuple[str, str]] = Counter()
     for symbols, times in words:
         counts.update({pair: 0 for pair in zip(symbols, symbols[1:], strict=False)})
         for left, right_one in zip(symbols[:-1], symbols[1:], strict=True):
             counts[left, right_one] += times
-    return list(sorted(counts, key=lambda p: (-counts[p], p))[0]) if counts else None
+    return sorted(counts, key=lambda p: (-counts[p], p))[0] if counts else None
 
 
 # ---------------------------------------------------------------------------------- merge_pair
@@ -643,6 +759,28 @@ def text_replaced(symbols: tuple[str, ...], pair: tuple[str, str]) -> tuple[str,
         before, text = text.split(joined, 1)
         parts += [*before, joined]
     return tuple([*parts, *text])
+
+
+wrong_edit(
+    MERGE,
+    "joined_text_compared",
+    {
+        "symbols[i : i + 2] == pair": '"".join(symbols[i : i + 2]) == "".join(pair) and i + 1 < len(symbols)'
+    },
+    why=_("The joined text is compared, and (t, he) has the same text as (th, e)."),
+    see=BPE,
+    rung=3,
+)
+wrong_edit(
+    MERGE,
+    "list_returned",
+    {"return tuple(merged)": "return merged"},
+    why=_(
+        "A list comes back. Slices of a list never equal the pair, so the next merge finds none."
+    ),
+    see=BPE,
+    rung=3,
+)
 
 
 @wrong(
@@ -835,6 +973,40 @@ wrong_edit(
     see=LOOP,
 )
 
+wrong_edit(
+    TRAIN,
+    "evaluation_mode",
+    {"model.train()": "model.eval()"},
+    why=_("The model is set to evaluation, so its dropout rests all through the training."),
+    see=LOOP,
+    rung=3,
+)
+wrong_edit(
+    TRAIN,
+    "schedule_for_the_rate",
+    {
+        "learning_rate * (schedule(step) if schedule else 1.0)": "schedule(step) if schedule else learning_rate"
+    },
+    why=_("The schedule replaces the learning rate; it is a factor on it."),
+    see=LOOP,
+    rung=2,
+)
+wrong_edit(
+    TRAIN,
+    "schedule_one_step_ahead",
+    {"schedule(step)": "schedule(step + 1)"},
+    why=_("The schedule is asked for the step after: steps count from 0."),
+    see=LOOP,
+    rung=2,
+)
+wrong_edit(
+    TRAIN,
+    "one_step_too_many",
+    {"range(steps)": "range(steps + 1)"},
+    why=_("The loop takes one step more than it was asked to."),
+    see=LOOP,
+)
+
 right_edit(
     TRAIN,
     "cleared_once_more",
@@ -953,6 +1125,21 @@ def weighed_with_padding(batches: list[tuple[Tensor, Tensor]], padding_id: int) 
 
 @wrong(
     AVERAGE,
+    why=_("Where no target counts at all, 0 is divided by 0. The docstring promises 0."),
+    see=IGNORE,
+    rung=3,
+)
+def nothing_counted_fails(batches: list[tuple[Tensor, Tensor]], padding_id: int) -> float:
+    total, counted = 0.0, 0
+    for logits, targets in batches:
+        n = int((targets != padding_id).sum())
+        total += n * float(cross_entropy(logits, targets, padding_id))
+        counted += n
+    return total / counted
+
+
+@wrong(
+    AVERAGE,
     why=_("The losses leave padding out, the weights of the batches do not."),
     see=IGNORE,
     rung=3,
@@ -1033,12 +1220,22 @@ TEST = "lookup_test"
 GRADIENT = "embeddings-gradient"
 
 
-@wrong(TEST, why=_("Nothing is asserted, so nothing is ever found."), see=GRADIENT)
+@wrong(
+    TEST,
+    why=_(
+        "No fault is ever found: nothing is asserted, or only what a wrong look-up fulfils as well."
+    ),
+    see=GRADIENT,
+)
 def asserts_nothing(lookup: Callable[[Tensor, Tensor], Tensor]) -> None:
     lookup(torch.tensor([[1, 0]]), torch.randn(3, 2))
 
 
-@wrong(TEST, why=_("Every implementation is turned away, right ones included."), see=GRADIENT)
+@wrong(
+    TEST,
+    why=_("Every right look-up is turned away: what is asserted does not hold for any of them."),
+    see=GRADIENT,
+)
 def rejects_everything(lookup: Callable[[Tensor, Tensor], Tensor]) -> None:
     assert lookup is None
 
@@ -1050,7 +1247,10 @@ def shape_only(lookup: Callable[[Tensor, Tensor], Tensor]) -> None:
 
 @wrong(
     TEST,
-    why=_("Only the rows are compared: a look-up that nothing can train passes."),
+    why=_(
+        "A look-up that nothing can train passes: the gradient is not looked at, or one that is "
+        "zero everywhere is enough."
+    ),
     see=GRADIENT,
     rung=2,
 )
@@ -1062,8 +1262,8 @@ def no_gradients(lookup: Callable[[Tensor, Tensor], Tensor]) -> None:
 @wrong(
     TEST,
     why=_(
-        "It only asks whether a gradient arrives, not how large it is: a repeated row "
-        "that gets one share instead of two passes."
+        "A repeated row that gets one share of gradient instead of two passes: the size of the "
+        "gradient is not compared, or no id is repeated."
     ),
     see=GRADIENT,
     rung=2,

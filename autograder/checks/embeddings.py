@@ -56,11 +56,30 @@ def one_vector_per_id(answer: Answer, cases: Cases) -> None:
     expect_tensor(answer(ids, weight), (B, T, D), what=_("the result"))
 
 
-@lookup.check(points=1)
+@lookup.check(points=0.5)
 def rows_of_the_table(answer: Answer, cases: Cases) -> None:
     """Each id gives its row of the table."""
     B, T, V, D = cases.distinct(4, 2, 9)
     _expect_rows(answer, cases.integers(0, V, B, T), cases.normal(V, D))
+
+
+@lookup.check(points=0.5)
+def every_row_takes_part(answer: Answer, cases: Cases) -> None:
+    """It is a product: a NaN in a row that no id names still spreads, for 0 · NaN is NaN."""
+    V, D = cases.distinct(2, 4, 9)
+    weight = cases.normal(V, D)
+    weight[0] = torch.nan
+    ids = cases.integers(1, V, 2, 3)
+    ids[0, 0] = V - 1  # the highest occurs, so that the width can be taken from the ids
+    found = expect_tensor(answer(ids, weight), (2, 3, D), what=_("the result"))
+    expect(
+        found.isnan().all(),
+        seen=_("A NaN in a row that no id names leaves no trace, so no product was computed."),
+        cause=_(
+            "Rows are read by their number; the exercise asks for one-hot rows times the table."
+        ),
+        next_step=_("Make the one-hot rows (..., V) and multiply them with the table (V, D)."),
+    )
 
 
 @lookup.check(points=0.5, hidden=True)
@@ -317,7 +336,7 @@ def unusual_ids_and_shapes(answer: Answer, cases: Cases) -> None:
     """An ignored id outside the vocabulary, one row alone, three axes in front; all ignored: 0."""
     V = cases.integer(4, 9)
     targets = cases.integers(0, V, 2, 3, 4)
-    targets[0, 0, 0] = -1
+    targets[0, 0, :2] = -1
     _expect_entropy(answer, cases.normal(2, 3, 4, V), targets, ignore_id=-1)
     _expect_entropy(answer, cases.normal(V), cases.integers(0, V))
     _expect_entropy(answer, cases.normal(3, V), torch.full((3,), -100), ignore_id=-100)
@@ -327,9 +346,9 @@ def unusual_ids_and_shapes(answer: Answer, cases: Cases) -> None:
 def gradient_is_softmax_minus_one_hot(answer: Answer, cases: Cases) -> None:
     """The gradient by the logits is (softmax - one-hot) / number of targets that count."""
     T, V = cases.distinct(2, 4, 9)
-    logits, targets = cases.normal(T, V, scale=2.0), cases.integers(1, V, T)
-    targets[0] = 0
-    gradient = answer.run((logits, targets), {"ignore_id": 0}, wrt=[0]).grads["0"]
+    logits, targets = cases.normal(T, V, scale=2.0), cases.integers(0, V - 1, T)
+    targets[0] = ignored = V - 1  # not 0, which an answer may take for None
+    gradient = answer.run((logits, targets), {"ignore_id": ignored}, wrt=[0]).grads["0"]
     if gradient is None:
         fail(
             seen=_("No gradient reaches the logits."),
@@ -337,7 +356,7 @@ def gradient_is_softmax_minus_one_hot(answer: Answer, cases: Cases) -> None:
             next_step=_("Return a tensor, computed from the logits themselves."),
         )
     expected = logits.double().softmax(-1) - torch.nn.functional.one_hot(targets, V)
-    counted = targets != 0
+    counted = targets != ignored
     expect_close(
         gradient,
         expected * counted[:, None] / counted.sum(),
@@ -433,11 +452,20 @@ def _pair_counts(words: list[tuple[list[str], int]]) -> dict[tuple[str, str], in
     return counts
 
 
+def _expect_no_list(found: Any) -> None:
+    expect(
+        not isinstance(found, list),
+        seen=_("The result is a list; the docstring promises a tuple."),
+        cause=_("A list never equals a tuple, so what the page does next would match nothing."),
+        next_step=_("Return tuple(...) of it."),
+    )
+
+
 def _expect_pair(answer: Answer, words: list[tuple[list[str], int]]) -> None:
     counts = _pair_counts(words)
     right = min(counts, key=lambda pair: (-counts[pair], pair)) if counts else None
     found = answer([(tuple(word), times) for word, times in words])
-    found = tuple(found) if isinstance(found, list) else found
+    _expect_no_list(found)
     expect(
         found == right,
         seen=_("Another pair comes out than the most frequent one."),
@@ -469,9 +497,14 @@ def many_words(answer: Answer, cases: Cases) -> None:
 @pairs.check(points=0.5, hidden=True)
 def ties_in_alphabetical_order(answer: Answer, cases: Cases) -> None:
     """Of equally frequent pairs the first in alphabetical order wins."""
-    words = [(list("ed"), 3), (list("ba"), 3), (list("ca"), 3), (list("be"), 2)]
-    _expect_pair(answer, cases.shuffled(words))
-    _expect_pair(answer, cases.shuffled([(list("cb"), 2), (list("ca"), 2), (list("d"), 9)]))
+    # the first seen is neither the first nor the last in the alphabet
+    _expect_pair(answer, [(list("ca"), 3), (list("ed"), 3), (list("ba"), 3), (list("be"), 2)])
+    # in either order, so that neither the first nor the last that was seen is right by luck
+    tied = [(list("cb"), 2), (list("ca"), 2), (list("d"), 9)]
+    _expect_pair(answer, tied)
+    _expect_pair(answer, tied[::-1])
+    # (a, c) comes before (ab, a), though "aba" comes before "ac"
+    _expect_pair(answer, cases.shuffled([(["ab", "a"], 3), (["a", "c"], 3)]))
 
 
 @pairs.check(points=0.5, hidden=True)
@@ -516,7 +549,7 @@ def _merged(symbols: list[str], pair: tuple[str, str]) -> tuple[str, ...]:
 
 def _expect_merged(answer: Answer, symbols: list[str], pair: tuple[str, str]) -> None:
     found = answer(tuple(symbols), pair)
-    found = tuple(found) if isinstance(found, list) else found
+    _expect_no_list(found)
     expect(
         found == _merged(symbols, pair),
         seen=_("The symbols after the merge are others."),
@@ -542,6 +575,7 @@ def overlaps_from_the_left(answer: Answer, cases: Cases) -> None:
 @merging.check(points=0.5, hidden=True)
 def symbols_of_several_letters(answer: Answer, cases: Cases) -> None:
     """Symbols that were merged before are one symbol: (th, e) is not (t, he)."""
+    _expect_merged(answer, ["in", "g", "th", "e"], ("th", "e"))
     _expect_merged(answer, ["th", "e", "t", "he", "th", "e"], ("th", "e"))
     _expect_merged(answer, ["t", "he", "n"], ("th", "e"))
 
@@ -699,8 +733,20 @@ def _every_second(step: int) -> float:
 
 @training.check(points=0.5, hidden=True)
 def frozen_weights_stay(answer: Answer, cases: Cases) -> None:
-    """Parameters that want no gradient stay as they are."""
+    """Parameters that want no gradient stay as they are, and dropout works in training."""
     _expect_training(answer, cases, kind="with_frozen_part", batches=2, steps=3)
+    model, loss = answer.fixture("with_dropout", 6, 2), answer.fixture("squared_error")
+    x, y = cases.normal(40, 6), cases.normal(40, 2) + 5
+    state = {"1.weight": torch.full((2, 6), 2.0), "1.bias": torch.zeros(2)}
+    model.load(state)
+    found = answer.run((model, [(x, y)], loss, 1), seed=cases.seed()).value
+    still = (x @ state["1.weight"].T - y).square().mean().item()  # the loss without dropout
+    expect(
+        isinstance(found, list | tuple) and len(found) == 1 and abs(found[0] - still) > 1e-3,
+        seen=_("The loss is that of a model whose dropout rests."),
+        cause=_("The model was set to evaluation, where dropout does nothing."),
+        next_step=_("Train in training mode: model.train()."),
+    )
 
 
 # -------------------------------------------------------------------------------- average_loss
@@ -793,10 +839,11 @@ def both_at_once(answer: Answer, cases: Cases) -> None:
 
 @averaging.check(points=0.5, hidden=True)
 def a_batch_of_padding_alone(answer: Answer, cases: Cases) -> None:
-    """A batch that is all padding changes nothing."""
+    """A batch that is all padding changes nothing, and alone it gives 0."""
     V = cases.integer(4, 8)
     batches = [_batch(cases, 2, 3, V, 3, 0), _batch(cases, 2, 4, V, 1, 0)]
     _expect_average(answer, batches, 0)
+    _expect_average(answer, batches[:1], 0)
 
 
 # --------------------------------------------------------------------------------- lookup_test
