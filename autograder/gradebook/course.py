@@ -1,7 +1,7 @@
 """nbgrader's configuration for this course, and the folder that it releases from.
 
 ``nbgrader_config.py`` in the repository's root calls :func:`configure`; all of nbgrader's verbs,
-the formgrader among them, then work on ``_nbgrader/``.
+the formgrader among them, then work on ``_nbgrader/``, or the folder that ``COURSE_FOLDER`` names.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from autograder import chapters
 from autograder.submissions.template import notebook_path
 
 ROOT = chapters.ROOT
-COURSE = ROOT / "_nbgrader"
+COURSE = Path(os.environ.get("COURSE_FOLDER", ROOT / "_nbgrader"))
 OURS = "autograder.gradebook"
 
 
@@ -83,8 +83,12 @@ def load(root: Path = ROOT) -> Any:
     """
     from traitlets.config.loader import PyFileConfigLoader  # noqa: PLC0415
 
-    # nbgrader starts `alembic` by its name; it lies beside this Python, on the path or not.
-    beside = str(Path(sys.executable).parent)
-    if beside not in os.environ.get("PATH", "").split(os.pathsep):
-        os.environ["PATH"] = os.pathsep.join([beside, os.environ.get("PATH", os.defpath)])
+    os.environ["PATH"] = path_with_this_python()
     return PyFileConfigLoader("nbgrader_config.py", path=str(root)).load_config()
+
+
+def path_with_this_python() -> str:
+    """``PATH`` with this Python's folder: nbgrader starts ``alembic``, which is there, by name."""
+    beside = str(Path(sys.executable).parent)
+    path = os.environ.get("PATH", os.defpath)
+    return path if beside in path.split(os.pathsep) else os.pathsep.join([beside, path])

@@ -1,0 +1,341 @@
+"""A class goes into nbgrader's gradebook: by our command and by nbgrader's, with one result."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nbgrader.api import Gradebook
+from nbgrader.apps import NbGraderAPI
+from nbgrader.coursedir import CourseDirectory
+from traitlets.config import Config
+
+from autograder.bench.sample_class import SAMPLES, Author
+from autograder.gradebook import command, course, restored
+from autograder.gradebook.export import SafeCsv
+from autograder.grading import batch, work
+from autograder.grading.pool import Inline
+from autograder.grading.run import Grader
+from autograder.report.csvfile import safe, write_rows
+from autograder.submissions.align import align
+from autograder.submissions.read import read
+from autograder.submissions.template import CHECK, notebook_path, template
+from tests.in_process import InProcess
+
+# nbgrader's own add_submission makes SQLAlchemy warn; nothing of ours goes that way.
+pytestmark = pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SAWarning")
+
+AUTHOR = Author()
+TOTAL = sum(item.points for item in AUTHOR.exercises.values())
+# What the process of the tests may run itself: no endless loops.
+CLASS = (
+    "right",
+    "untouched",
+    "several-mistakes",
+    "mask-after-softmax",
+    "through-colab",
+    "duplicated-cell",
+    "code-in-markdown",
+    "renamed-file",
+    "unreadable",
+    "old-format",
+)
+# nbgrader itself wants a readable file of the right name.
+OPENED_BY_NBGRADER = tuple(
+    name for name in CLASS if name not in ("renamed-file", "unreadable", "old-format")
+)
+
+
+class Class:
+    """A course folder with a class in it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.config = Config()
+        course.configure(self.config, root)
+        self.folders = CourseDirectory(config=self.config)
+
+    def hand_in(self, name: str, student: str = "", timestamp: str = "") -> Path:
+        folder = self.root / "submitted" / (student or name) / "attention"
+        shutil.copytree(SAMPLES / name, folder)
+        if timestamp:
+            (folder / "timestamp.txt").write_text(timestamp, encoding="utf-8")
+        return folder
+
+    def autograde(self) -> int:
+        parser = argparse.ArgumentParser()
+        parser.add_argument("chapter")
+        command.add_options(parser)
+        return command.autograde(parser.parse_args(["attention", "--quiet", "--workers", "1"]))
+
+    def books(self) -> dict[str, dict[str, Any]]:
+        """All that the gradebook holds of the class, by learner."""
+        found = {}
+        with Gradebook(self.folders.db_url) as gradebook:
+            for submission in gradebook.assignment_submissions("attention"):
+                notebook = submission.notebooks[0]
+                found[submission.student.id] = {
+                    "score": submission.score,
+                    "max_score": submission.max_score,
+                    "manual": submission.needs_manual_grade,
+                    "penalty": notebook.late_submission_penalty,
+                    "grades": {grade.name: grade.auto_score for grade in notebook.grades},
+                    "comments": {c.name: c.auto_comment for c in notebook.comments},
+                }
+        return found
+
+    def api(self) -> NbGraderAPI:
+        return NbGraderAPI(self.folders, config=self.config)
+
+
+@pytest.fixture(scope="module")
+def in_process() -> Iterator[None]:
+    patch = pytest.MonkeyPatch()
+    grader = Grader(InProcess())
+    patch.setattr(work, "prepare", lambda options: grader)
+    patch.setattr(batch, "Pool", lambda options, workers: Inline(options))
+    patch.setenv("PATH", course.path_with_this_python())
+    yield
+    patch.undo()
+
+
+@pytest.fixture
+def klass(tmp_path: Path, in_process: None, monkeypatch: pytest.MonkeyPatch) -> Class:
+    """An empty class with folders of its own."""
+    found = Class(tmp_path / "course")
+    monkeypatch.setattr(course, "load", lambda: found.config)
+    monkeypatch.setattr(command, "RESULTS", tmp_path / "kept")
+    kept = batch.Store(tmp_path / "kept")
+    fields = batch.Batch.__dataclass_fields__["store"]
+    monkeypatch.setattr(fields, "default_factory", lambda: kept)
+    monkeypatch.setattr(batch, "RESULTS", tmp_path / "kept")
+    return found
+
+
+def test_the_whole_class_has_rows(klass: Class) -> None:
+    for name in CLASS:
+        klass.hand_in(name)
+    assert klass.autograde() == 0
+    books = klass.books()
+    assert set(books) == set(CLASS)
+    expected = json.loads((SAMPLES / "expected.json").read_text(encoding="utf-8"))
+    scores = {path.split("/")[0]: item["score"] for path, item in expected.items()}
+    assert {name: row["score"] for name, row in books.items()} == {n: scores[n] for n in CLASS}
+    assert all(row["max_score"] == TOTAL and not row["manual"] for row in books.values())
+    for name in CLASS:
+        path = klass.root / "autograded" / name / "attention" / "attention.ipynb"
+        assert json.loads(path.read_text(encoding="utf-8"))["cells"]
+    comments = books["unreadable"]["comments"]
+    assert "damaged" in comments["attention_scores"]
+    assert books["untouched"]["comments"]["padding_mask"] == "No response."
+    assert "is called" in books["renamed-file"]["comments"]["attention_scores"]
+
+
+def test_nbgrader_gives_the_same_grades(klass: Class) -> None:
+    for name in OPENED_BY_NBGRADER:
+        klass.hand_in(name)
+    klass.autograde()
+    ours = klass.books()
+    shutil.rmtree(klass.root / "autograded")
+    (klass.root / "gradebook.db").unlink()
+    assert klass.api().generate_assignment("attention")["success"]
+    for name in OPENED_BY_NBGRADER:
+        done = klass.api().autograde("attention", name)
+        assert done["success"], done
+    assert klass.books() == ours
+
+
+def test_released_is_what_is_handed_out(klass: Class) -> None:
+    assert klass.api().generate_assignment("attention")["success"]
+    folder = klass.root / "release" / "attention"
+    assert [path.name for path in folder.iterdir()] == ["attention.ipynb"]
+    released = (folder / "attention.ipynb").read_bytes()
+    assert released == notebook_path("attention").read_bytes()
+    sources = [path for path in (klass.root / "source").rglob("*") if path.is_file()]
+    assert sources
+    assert all(path.suffix == ".ipynb" for path in sources)
+
+
+def test_a_second_run_changes_nothing(klass: Class) -> None:
+    for name in ("right", "several-mistakes"):
+        klass.hand_in(name)
+    klass.autograde()
+    books, db = klass.books(), klass.root / "gradebook.db"
+    with Gradebook(klass.folders.db_url) as gradebook:
+        ids = sorted(
+            grade.id
+            for grade in gradebook.find_submission("attention", "right").notebooks[0].grades
+        )
+    written = {path: path.stat().st_mtime_ns for path in (klass.root / "autograded").rglob("*")}
+    data = db.read_bytes()
+    klass.autograde()
+    assert klass.books() == books
+    assert db.read_bytes() == data
+    assert {p: p.stat().st_mtime_ns for p in (klass.root / "autograded").rglob("*")} == written
+    with Gradebook(klass.folders.db_url) as gradebook:
+        notebook = gradebook.find_submission("attention", "right").notebooks[0]
+        assert sorted(grade.id for grade in notebook.grades) == ids
+
+
+def test_killed_between_two_transactions(klass: Class, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever was written before the end, the next run ends in the same books."""
+    names = ("right", "several-mistakes", "untouched", "unreadable")
+    for name in names:
+        klass.hand_in(name)
+    klass.autograde()
+    books = klass.books()
+    shutil.rmtree(klass.root / "autograded")
+    (klass.root / "gradebook.db").unlink()
+    monkeypatch.setattr(command, "_TOGETHER", 1)
+    write = command.Books.write
+    done = []
+
+    def killed(self: Any, entries: Any) -> None:
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        done.append(write(self, entries))
+
+    monkeypatch.setattr(command.Books, "write", killed)
+    with pytest.raises(KeyboardInterrupt):
+        klass.autograde()
+    assert len(klass.books()) == 2
+    monkeypatch.setattr(command.Books, "write", write)
+    klass.autograde()
+    assert klass.books() == books
+
+
+def test_what_a_person_gave_stays(klass: Class) -> None:
+    klass.hand_in("several-mistakes", student="ada")
+    klass.autograde()
+    with Gradebook(klass.folders.db_url) as gradebook:
+        grade = gradebook.find_grade(f"padding_mask{CHECK}", "attention", "attention", "ada")
+        grade.manual_score, grade.extra_credit = 3.0, 0.5
+        comment = gradebook.find_comment("padding_mask", "attention", "attention", "ada")
+        comment.manual_comment = "Nearly."
+        gradebook.db.commit()
+    klass.autograde()
+    with Gradebook(klass.folders.db_url) as gradebook:
+        grade = gradebook.find_grade(f"padding_mask{CHECK}", "attention", "attention", "ada")
+        assert (grade.manual_score, grade.extra_credit, grade.score) == (3.0, 0.5, 3.5)
+        assert grade.needs_manual_grade
+        comment = gradebook.find_comment("padding_mask", "attention", "attention", "ada")
+        assert comment.comment == "Nearly."
+
+
+def test_late_penalties_are_made_anew(klass: Class) -> None:
+    klass.config.LateSubmissionPlugin.penalty_method = "zero"
+    folder = klass.hand_in("right", student="ada", timestamp="2026-02-02 12:00:00 UTC")
+    klass.autograde()
+    assert klass.books()["ada"]["penalty"] is None
+    with Gradebook(klass.folders.db_url) as gradebook:
+        gradebook.update_or_create_assignment("attention", duedate="2026-02-02 11:00:00 UTC")
+    klass.autograde()
+    assert klass.books()["ada"]["penalty"] == TOTAL
+    (folder / "timestamp.txt").write_text("2026-02-02 10:59:00 UTC", encoding="utf-8")
+    klass.autograde()
+    assert klass.books()["ada"]["penalty"] is None
+
+
+def test_several_files_in_one_folder(klass: Class) -> None:
+    folder = klass.hand_in("untouched", student="ada")
+    data = (SAMPLES / "right" / "attention.ipynb").read_bytes()
+    (folder / "attention-Copy1.ipynb").write_bytes(data)
+    klass.autograde()
+    row = klass.books()["ada"]
+    assert row["score"] == TOTAL
+    assert "`attention-Copy1.ipynb` counts" in row["comments"]["attention_scores"]
+
+
+def test_an_empty_folder_has_a_row(klass: Class) -> None:
+    klass.hand_in("right")
+    (klass.root / "submitted" / "zoe" / "attention").mkdir(parents=True)
+    klass.autograde()
+    row = klass.books()["zoe"]
+    assert row["score"] == 0
+    assert "empty" in row["comments"]["attention_scores"]
+
+
+def test_feedback_tells_mistakes_and_no_source(klass: Class) -> None:
+    for name in ("several-mistakes", "unreadable"):
+        klass.hand_in(name)
+    klass.autograde()
+    done = klass.api().generate_feedback("attention")
+    assert done["success"], done
+    page = klass.root / "feedback" / "several-mistakes" / "attention" / "attention.html"
+    text = page.read_text(encoding="utf-8")
+    why = {e.name: e.why for e in course.chapters.bank("attention")}["true_at_padding"]
+    assert " ".join(why.split())[:40] in " ".join(text.split())
+    for hidden in ("expect_close", "cases.normal", "BEGIN SOLUTION", "def real_tokens"):
+        assert hidden not in text
+    for name in ("padding_mask", "SelfAttention", "mask_test"):
+        assert AUTHOR.reference[name] not in text
+    page = klass.root / "feedback" / "unreadable" / "attention" / "attention.html"
+    assert "damaged" in page.read_text(encoding="utf-8")
+
+
+def test_what_a_learner_wrote_is_no_html_in_feedback() -> None:
+    raised = (
+        "def padding_mask(ids, padding_id=0):\n    raise ValueError('<script>alert(1)</script>')"
+    )
+    data = json.dumps(AUTHOR.notebook({**AUTHOR.reference, "padding_mask": raised})).encode()
+    result = Grader(InProcess()).grade(data, "attention.ipynb", stems=("attention",)).result
+    exercise = next(item for item in result.exercises if item.id.endswith("padding_mask"))
+    cell: dict[str, Any] = {"outputs": []}
+    restored.show(cell, exercise)
+    shown = cell["outputs"][0]["data"]
+    assert "<script>" in shown["text/plain"]
+    assert "<script>" not in shown["text/html"]
+    assert cell["outputs"][1]["data"]["text/plain"] == "0.0"
+
+
+@pytest.mark.parametrize("name", [n for n in CLASS if n != "unreadable"])
+def test_a_restored_notebook_is_valid_and_holds_the_answers(name: str) -> None:
+    import nbformat
+    from nbgrader.nbgraderformat import MetadataValidator
+
+    (path,) = (SAMPLES / name).iterdir()
+    handed_out = template("attention")
+    notebook = read(path.read_bytes())
+    aligned = align(notebook, handed_out)
+    raw = restored.restored(handed_out, notebook, aligned)
+    nb = nbformat.from_dict(raw)
+    nbformat.validate(nb)
+    MetadataValidator().validate_nb(nb)
+    by_id = {cell["id"]: cell["source"] for cell in raw["cells"]}
+    assert len(by_id) == len(raw["cells"])
+    for exercise, found in aligned.found.items():
+        for part in found.parts[:1]:
+            assert part.text in by_id[exercise]
+        assert by_id[f"{exercise}{CHECK}"] == f'check("attention.{exercise}")'
+
+
+def test_export_quotes_everything_and_runs_nothing(klass: Class, tmp_path: Path) -> None:
+    klass.hand_in("right", student="=cmd|' -C calc'!A0")
+    klass.autograde()
+    target = tmp_path / "grades.csv"
+    plugin = SafeCsv()
+    plugin.to = str(target)
+    with Gradebook(klass.folders.db_url) as gradebook:
+        plugin.export(gradebook)
+    text = target.read_text(encoding="utf-8")
+    row = next(csv.DictReader(io.StringIO(text)))
+    assert row["student_id"] == "'=cmd|' -C calc'!A0"
+    assert (row["score"], row["max_score"]) == (f"{TOTAL:g}", f"{TOTAL:g}")
+    assert all(cell.startswith('"') for line in text.splitlines() for cell in line.split('","')[:1])
+
+
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r", "\n", " =", "\uff1d"])
+def test_no_cell_begins_a_formula(start: str) -> None:
+    file = io.StringIO()
+    write_rows(file, [[f"{start}1+1", -1.5, None, "ok"]])
+    (row,) = csv.reader(io.StringIO(file.getvalue()))
+    assert row[0].startswith("'")
+    assert row[1:] == ["-1.5", "", "ok"]
+    assert safe("plain = text") == "plain = text"
