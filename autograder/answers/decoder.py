@@ -760,6 +760,23 @@ def one_pair_of_the_past(layer):
 
 @wrong(
     "future_test",
+    why=_(
+        "The gradient of one output alone is looked at, and that any of its past has an influence: "
+        "leaks into other outputs pass, and so does a past that is lost in part."
+    ),
+    see="dec-no-future",
+    rung=2,
+)
+def one_output_by_gradient(layer):
+    x = torch.randn(2, 6, 4, requires_grad=True)
+    y = layer(x)
+    (gradient,) = torch.autograd.grad(y[:, 2].sum(), x)
+    assert (gradient[:, 3:] == 0).all()
+    assert (gradient[:, :3] != 0).any()
+
+
+@wrong(
+    "future_test",
     why=_("Nothing asks for an effect: a layer that gives the same for every input passes."),
     see="dec-no-future",
     rung=2,
