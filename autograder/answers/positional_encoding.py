@@ -36,6 +36,14 @@ wrong_edit(
 )
 wrong_edit(
     TABLE,
+    "width_rounded_up",
+    {"/ D)": "/ (D + D % 2))"},
+    why=_("Where the width is odd, it is rounded up in the exponent; the formula divides by D."),
+    see="sinusoidal-odd",
+    rung=3,
+)
+wrong_edit(
+    TABLE,
     "base_fixed_at_ten_thousand",
     {"t / base **": "t / 10000.0 **"},
     why=_("10000 is written into the formula: the argument base is not heeded."),
@@ -227,6 +235,14 @@ wrong_edit(
 )
 wrong_edit(
     SHIFT,
+    "matrix_in_float64",
+    {"return matrix.float()": "return matrix"},
+    why=_("The matrix is float64; a float32 table cannot be multiplied with it."),
+    see=ROTATION,
+    rung=3,
+)
+wrong_edit(
+    SHIFT,
     "halves_paired",
     {
         "    even = torch.arange(0, D, 2)\n": "    even, half = torch.arange(D // 2), D // 2\n",
@@ -310,6 +326,27 @@ wrong_edit(
     why=_("The table is a parameter, so training would change it; it is a constant."),
     see=ADDED,
     rung=2,
+)
+wrong_edit(
+    LAYER,
+    "plain_attribute",
+    {
+        'self.register_buffer("table", sinusoidal_table(max_length, D), persistent=False)': "self.table = sinusoidal_table(max_length, D)"
+    },
+    why=_("The table is a plain attribute: it stays where it is when the module is moved."),
+    see=ADDED,
+    rung=3,
+)
+wrong_edit(
+    LAYER,
+    "added_in_place",
+    {
+        "return self.dropout(x + self": "return self.dropout(x.add_(self",
+        ".to(x.dtype))": ".to(x.dtype)))",
+    },
+    why=_("The sum is right, and it was written into x, which others may still need."),
+    see=ADDED,
+    rung=1,
 )
 wrong_edit(
     LAYER,
@@ -452,6 +489,13 @@ LEARN = "positions-learned"
 
 wrong_edit(
     LEARNED,
+    "written_into_the_input",
+    {"return x + self.weight[offset:end]": "return x.add_(self.weight[offset:end])"},
+    why=_("The sum is right, and it was written into x, which others may still need."),
+    see=LEARN,
+)
+wrong_edit(
+    LEARNED,
     "offset_ignored",
     {"self.weight[offset:end]": "self.weight[: x.size(1)]"},
     why=_("The offset is not heeded: a sequence that goes on from a cache starts at 0 again."),
@@ -583,8 +627,8 @@ wrong_edit(
         "first * sine + second * cosine": "second * cosine - first * sine",
     },
     why=_(
-        "The vectors turn the other way. Scores between two turned vectors hardly notice, a cache "
-        "or trained weights do."
+        "The vectors turn the other way. Scores still depend on the distance alone, so such a "
+        "model can be trained; but weights trained with the one sense are wrong for the other."
     ),
     see=TURN,
     rung=1,
@@ -641,11 +685,32 @@ wrong_edit(
 )
 wrong_edit(
     ROTARY,
+    "angles_in_half_precision",
+    {
+        "device=x.device, dtype=torch.float64": "device=x.device, dtype=x.dtype",
+        "self.frequencies.double()": "self.frequencies.to(x.dtype)",
+    },
+    why=_(
+        "Angles are computed in the dtype of x: in half precision a far position is not even a "
+        "number of the type, and its angle has no digit that is right."
+    ),
+    see=TURN,
+    rung=3,
+)
+wrong_edit(
+    ROTARY,
+    "turned_in_place",
+    {"return torch.cat(turned, dim=-1)": "return x.copy_(torch.cat(turned, dim=-1))"},
+    why=_("The turned vectors are right, and they were written into x."),
+    see=TURN,
+)
+wrong_edit(
+    ROTARY,
     "sines_in_float32",
     {
         "angles.cos().to(x.dtype), angles.sin().to(x.dtype)": "angles.cos().float(), angles.sin().float()"
     },
-    why=_("Sine and cosine stay float32 and draw half-precision queries up to float32."),
+    why=_("Sine and cosine keep a wider type and draw half-precision queries up to it."),
     see=TURN,
     rung=3,
 )
@@ -695,6 +760,14 @@ right_edit(
 ALIBI = "alibi_bias"
 BIAS = "alibi"
 
+wrong_edit(
+    ALIBI,
+    "bias_in_float64",
+    {"return -slopes": "return -slopes.double()"},
+    why=_("The bias is float64, and would draw every score it is added to up to float64."),
+    see=BIAS,
+    rung=3,
+)
 wrong_edit(
     ALIBI,
     "positive_bias",
@@ -864,6 +937,15 @@ def whole_table(x: Tensor, positions: Tensor) -> Tensor:
     return x + positions
 
 
+@wrong(
+    ADD,
+    why=_("As many rows are taken as there are sequences: right only where B equals T."),
+    see=ADDED,
+)
+def cut_at_the_batch(x: Tensor, positions: Tensor) -> Tensor:
+    return x + positions[: x.size(0)]
+
+
 @wrong(ADD, why=_("The last T rows are taken where the first belong."), see=ADDED)
 def last_rows(x: Tensor, positions: Tensor) -> Tensor:
     return x + positions[-x.size(1) :]
@@ -909,13 +991,22 @@ TEST = "order_test"
 EQUIVARIANT = "positions-equivariance"
 
 
-@wrong(TEST, why=_("Nothing is asserted, so every model passes."), see=EQUIVARIANT)
+@wrong(
+    TEST,
+    why=_("Every model passes: nothing is asserted, or nothing that has to do with the order."),
+    see=EQUIVARIANT,
+)
 def asserts_nothing(model: Callable[[Tensor], Tensor]) -> None:
     model(torch.randn(2, 5, 8))
 
 
 @wrong(
-    TEST, why=_("Every model is turned away, those that see the order included."), see=EQUIVARIANT
+    TEST,
+    why=_(
+        "Models that see the order are turned away: the test asks that the order be invisible, or "
+        "for something that holds for no model of the kind, such as that sequences of a batch mix."
+    ),
+    see=EQUIVARIANT,
 )
 def rejects_all(model: Callable[[Tensor], Tensor]) -> None:
     assert model is None
@@ -924,8 +1015,8 @@ def rejects_all(model: Callable[[Tensor], Tensor]) -> None:
 @wrong(
     TEST,
     why=_(
-        "The output of a permuted input always differs from the output: the vectors came "
-        "in another order. Compare it with the permuted output."
+        "The output of a permuted input is compared with rows in another order than its own (the "
+        "output as it was, or permuted the other way), so every model seems to see the order."
     ),
     see=EQUIVARIANT,
     rung=2,
@@ -1010,8 +1101,9 @@ def output_differs_from_input(model: Callable[[Tensor], Tensor]) -> None:
 @wrong(
     TEST,
     why=_(
-        "It asks for the sinusoidal table in the output of zeros: a bias, a mask or "
-        "rotary positions leave no such trace."
+        "It asks for more than that the order be seen: for a trace in constant inputs, for a large "
+        "difference, or for one in every entry. A bias, a mask or rotary positions need not give "
+        "that."
     ),
     see=EQUIVARIANT,
     rung=3,
@@ -1019,6 +1111,21 @@ def output_differs_from_input(model: Callable[[Tensor], Tensor]) -> None:
 def zeros_must_show_positions(model: Callable[[Tensor], Tensor]) -> None:
     y = model(torch.zeros(1, 6, 8))
     assert not torch.allclose(y, y[:, :1].expand_as(y), atol=1e-4)
+
+
+@wrong(
+    TEST,
+    why=_(
+        "Only the mean over the positions is compared. Where a table is added to each vector, the "
+        "mean is the same in any order, and yet the rows tell it."
+    ),
+    see=EQUIVARIANT,
+    rung=2,
+)
+def means_compared(model: Callable[[Tensor], Tensor]) -> None:
+    x = torch.randn(2, 6, 8)
+    p = torch.tensor([1, 0, 3, 4, 5, 2])
+    assert not torch.allclose(model(x[:, p]).mean(1), model(x).mean(1), atol=1e-5)
 
 
 @wrong(

@@ -109,7 +109,7 @@ def follows_the_formula(answer: Answer, cases: Cases) -> None:
 @table.check(points=1, hidden=True)
 def odd_widths(answer: Answer, cases: Cases) -> None:
     """An odd width leaves the last cosine out."""
-    for D in (3, 5, 1):
+    for D in (5, 3, 1):
         _expect_table(answer, cases.integer(3, 9), D)
 
 
@@ -188,9 +188,10 @@ def moves_every_pair(answer: Answer, cases: Cases) -> None:
 
 @shift.check(points=0.5, hidden=True)
 def keeps_lengths(answer: Answer, cases: Cases) -> None:
-    """The matrix is a rotation: its transpose undoes it, and its determinant is 1."""
+    """The matrix is a rotation, whose transpose undoes it, in float32."""
     D = 2 * cases.integer(2, 6)
-    matrix = expect_tensor(answer(3, D), (D, D), what=_("the matrix")).double()
+    found = answer(3, D)
+    matrix = expect_tensor(found, (D, D), what=_("the matrix"), dtype=torch.float32).double()
     expect_close(
         matrix @ matrix.T,
         torch.eye(D, dtype=torch.float64),
@@ -243,6 +244,17 @@ def _positions(answer: Answer, D: int, max_length: int, **options: float) -> Ans
     return layer
 
 
+def _expect_input_kept(layer: Answer, x: Tensor) -> None:
+    expect_close(
+        layer.run((x,), echo=True).args[0],
+        x.double(),
+        atol=0.0,
+        what=_("the input after the call"),
+        cause=_("An operation in place (+=, add_, copy_) writes into what was given."),
+        next_step=_("Write x + … instead."),
+    )
+
+
 def _expect_sum(layer: Answer, x: Tensor, offset: int = 0) -> None:
     options = {"offset": offset} if offset else {}
     T, D = x.shape[1:]
@@ -290,16 +302,18 @@ def has_no_parameters(answer: Answer, cases: Cases) -> None:
 
 @sinusoidal.check(points=0.5, hidden=True)
 def goes_on_from_an_offset(answer: Answer, cases: Cases) -> None:
-    """With an offset the rows from there on are added."""
+    """With an offset the rows from there on are added; x stays as it was."""
     B, T, offset = cases.distinct(3, 2, 8)
     layer = _positions(answer, 6, 30)
     layer.eval()
-    _expect_sum(layer, cases.normal(B, T, 6), offset)
+    x = cases.normal(B, T, 6)
+    _expect_sum(layer, x, offset)
+    _expect_input_kept(layer, x)
 
 
 @sinusoidal.check(points=0.5, hidden=True)
 def keeps_the_dtype(answer: Answer, cases: Cases) -> None:
-    """Half-precision input gives half-precision output."""
+    """Half-precision input gives half-precision output; the table moves with the layer."""
     layer = _positions(answer, 8, 12)
     layer.eval()
     for dtype in (torch.float16, torch.bfloat16, torch.float64):
@@ -316,6 +330,18 @@ def keeps_the_dtype(answer: Answer, cases: Cases) -> None:
             cause=_("The table has another dtype than x, or lost its digits."),
             next_step=_("Convert the rows to x.dtype just before they are added."),
         )
+    # A move to another device cannot be had everywhere; one to another dtype moves buffers too.
+    layer.method("half")
+    try:
+        moved = layer.attribute("table")
+    except AnswerRaised:
+        return  # no table is kept, so none can stay behind
+    expect(
+        isinstance(moved, Tensor) and moved.dtype == torch.float16,
+        seen=_("When the layer is moved, its table stays behind."),
+        cause=_("A tensor that is a plain attribute does not belong to the module."),
+        next_step=_('Keep it with self.register_buffer("table", …).'),
+    )
 
 
 @sinusoidal.check(points=0.5, hidden=True)
@@ -410,11 +436,13 @@ def adds_the_first_rows(answer: Answer, cases: Cases) -> None:
 
 @learned.check(points=0.5)
 def goes_on_from_the_offset(answer: Answer, cases: Cases) -> None:
-    """With an offset, the rows from there on are added."""
+    """With an offset, the rows from there on are added; x stays as it was."""
     B, T, D = cases.distinct(3, 2, 6)
     weight = cases.normal(12, D)
     layer = _learned(answer, D, 12, weight)
-    _expect_learned(layer, cases.normal(B, T, D), weight, offset=cases.integer(1, 6))
+    x = cases.normal(B, T, D)
+    _expect_learned(layer, x, weight, offset=cases.integer(1, 6))
+    _expect_input_kept(layer, x)
 
 
 @learned.check(points=0.5, hidden=True)
@@ -500,7 +528,7 @@ def _expect_turned(layer: Answer, x: Tensor, offset: int = 0, base: float = 1000
         layer(x, **options),
         _turned(x, offset, base),
         atol=5 * SINE,
-        what=_("the turned vectors"),
+        what=_("the result"),
         cause=_("Pairs, angles or the direction differ from those of the docstring."),
         next_step=_("Take d = 2: position t turns (1, 0) into (cos t, sin t)."),
     )
@@ -561,11 +589,12 @@ def equals_the_definition(answer: Answer, cases: Cases) -> None:
 
 @rotary.check(points=0.5, hidden=True)
 def goes_on_after_a_cache(answer: Answer, cases: Cases) -> None:
-    """With an offset, turning goes on from there: pieces equal the whole."""
+    """With an offset, turning goes on from there; x stays as it was."""
     B, H, T, half = cases.distinct(4, 2, 7)
     layer = answer(2 * half)
     x = cases.normal(B, H, T, 2 * half)
     _expect_turned(layer, x, offset=cases.integer(1, 50))
+    _expect_input_kept(layer, x)
 
 
 @rotary.check(points=0.5, hidden=True)
@@ -583,11 +612,13 @@ def half_precision_and_gradient(answer: Answer, cases: Cases) -> None:
     layer = answer(8)
     for dtype, tolerance in ((torch.float16, 8e-3), (torch.bfloat16, 6e-2)):
         x = cases.normal(2, 3, 5, 8, dtype=dtype)
-        found = expect_tensor(layer(x), x.shape, what=_("the result"), dtype=dtype)
+        # So far out, half precision has no digits left for the angle (nor for the position).
+        offset = cases.integer(3000, 4000)
+        found = expect_tensor(layer(x, offset=offset), x.shape, what=_("the result"), dtype=dtype)
         # Products and one sum of numbers below 4, each rounded to the dtype's last place.
         expect_close(
             found,
-            _turned(x),
+            _turned(x, offset),
             atol=tolerance,
             what=_("the result"),
             cause=_("Angles were computed in half precision, where 1 / 10000 is lost."),
@@ -676,8 +707,10 @@ def queries_are_the_last(answer: Answer, cases: Cases) -> None:
 
 @alibi.check(points=0.5, hidden=True)
 def one_head_and_sixteen(answer: Answer, cases: Cases) -> None:
-    """The slopes are right for one head and for sixteen."""
-    _expect_bias(answer, 1, cases.integer(3, 7))
+    """The slopes are right for one head and for sixteen, in float32."""
+    T = cases.integer(3, 7)
+    expect_tensor(answer(1, T), (1, T, T), what=_("the bias"), dtype=torch.float32)
+    _expect_bias(answer, 1, T)
     _expect_bias(answer, 16, cases.integer(3, 7))
 
 
@@ -812,6 +845,10 @@ def _causal(x: Tensor) -> Tensor:
     return torch.softmax(scores, dim=-1) @ x
 
 
+def _sines_added(x: Tensor) -> Tensor:
+    return x + reference.sinusoidal_table(*x.shape[1:]).to(x.dtype)
+
+
 def _only_last_pair(x: Tensor) -> Tensor:
     y = _attend(x)
     return torch.cat([y[:, :-1], y[:, -1:] + 0.5 * x[:, :1]], dim=1)
@@ -893,8 +930,8 @@ def rejects_one_summary(answer: Answer, cases: Cases) -> None:
 
 @order.check(points=0.5, hidden=True)
 def accepts_one_place_alone(answer: Answer, cases: Cases) -> None:
-    """It accepts a model in which one position alone sees the order."""
-    _expect_accepts(answer, cases, [_only_last_pair, _causal])
+    """It accepts a model in which one position alone sees the order, or whose mean does not."""
+    _expect_accepts(answer, cases, [_only_last_pair, _causal, _sines_added])
     _expect_rejects(
         answer, cases, [_attend], _("Your test accepts plain attention, which sees no order.")
     )
