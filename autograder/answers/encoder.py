@@ -268,6 +268,58 @@ class divides_by_the_length(nn.Module):
         return (centred / length * self.weight + self.bias).to(x.dtype)
 
 
+wrong_edit(
+    "LayerNorm",
+    "one_mean_for_each_sentence",
+    {
+        MEAN: "axes = tuple(range(1, x.ndim)) or (0,)\n"
+        "        mean = wide.mean(dim=axes, keepdim=True)",
+        VARIANCE: "variance = wide.var(dim=axes, correction=0, keepdim=True)",
+    },
+    why=_(
+        "Mean and variance run over all positions of a sentence together: then each position "
+        "depends on the others, and on the padding."
+    ),
+    see="encoder-layer-norm",
+)
+wrong_edit(
+    "LayerNorm",
+    "keepdim_forgotten",
+    {
+        MEAN: "mean = wide.mean(dim=-1)",
+        VARIANCE: "variance = wide.var(dim=-1, correction=0)",
+    },
+    why=_(
+        "Without keepdim=True the mean has shape (B, T) and is laid against the last two axes of x: "
+        "an error, or, where sizes happen to fit, other rows' means."
+    ),
+    see="encoder-layer-norm",
+)
+wrong_edit(
+    "LayerNorm",
+    "epsilon_squared",
+    {NORMAL: "normal = (wide - mean) * torch.rsqrt(variance + self.eps**2)"},
+    why=_("ε is squared before it is added: 1e-5 becomes 1e-10, and does next to nothing."),
+    see="encoder-epsilon",
+    rung=3,
+)
+wrong_edit(
+    "LayerNorm",
+    "variance_clamped",
+    {NORMAL: "normal = (wide - mean) * torch.rsqrt(variance.clamp(min=self.eps))"},
+    why=_("ε is used as a lower bound of the variance; the formula adds it."),
+    see="encoder-epsilon",
+    rung=3,
+)
+wrong_edit(
+    "LayerNorm",
+    "gain_plus_one",
+    {SCALED: "return (normal * (1 + self.weight) + self.bias).to(x.dtype)"},
+    why=_("The gain is weight itself, which starts at one; here one is added to it."),
+    see="encoder-layer-norm",
+)
+
+
 @right("LayerNorm", style="always in float64, by hand")
 class in_float64(nn.Module):
     def __init__(self, D, eps=1e-5):
@@ -461,6 +513,34 @@ wrong_edit(
     {SCALE: "return x"},
     why=_("What is returned is the input."),
     see="encoder-rms-norm",
+)
+
+
+wrong_edit(
+    "RMSNorm",
+    "clamped_not_added",
+    {
+        SCALE: "return (wide * torch.rsqrt(mean_square.clamp(min=self.eps)) * self.weight).to(x.dtype)"
+    },
+    why=_("ε is used as a lower bound of the mean square; the formula adds it."),
+    see="encoder-epsilon",
+    rung=2,
+)
+wrong_edit(
+    "RMSNorm",
+    "root_clamped",
+    {SCALE: "return (wide / mean_square.sqrt().clamp(min=self.eps) * self.weight).to(x.dtype)"},
+    why=_("ε is used as a lower bound of the root; the formula adds it under the root."),
+    see="encoder-epsilon",
+    rung=2,
+)
+wrong_edit(
+    "RMSNorm",
+    "square_of_the_mean",
+    {"wide.square().mean(dim=-1, keepdim=True)": "wide.mean(dim=-1, keepdim=True).square()"},
+    why=_("First the squares, then their mean: the square of the mean is another number."),
+    see="encoder-rms-norm",
+    rung=2,
 )
 
 
@@ -711,6 +791,40 @@ wrong_edit(
     {DOWN: "return self.down(self.dropout(hidden - hidden.mean(dim=-2, keepdim=True)))"},
     why=_("Something is computed across positions: here every position is on its own."),
     see="encoder-feed-forward",
+)
+
+wrong_edit(
+    "FeedForward",
+    "dropout_before_the_activation",
+    {
+        "hidden = self.up(x)  # (..., F)": "hidden = self.dropout(self.up(x))",
+        "self.dropout(hidden)": "hidden",
+    },
+    why=_(
+        "Dropout stands before the activation. With ReLU that is the same; a GELU of an enlarged "
+        "number is not an enlarged GELU."
+    ),
+    see="encoder-dropout",
+    rung=3,
+)
+wrong_edit(
+    "FeedForward",
+    "input_dropped",
+    {
+        "hidden = self.up(x)  # (..., F)": "x = self.dropout(x)\n        hidden = self.up(x)",
+        "self.dropout(hidden)": "hidden",
+    },
+    why=_("Dropout falls on the D numbers that come in, not on the F hidden ones."),
+    see="encoder-dropout",
+    rung=3,
+)
+wrong_edit(
+    "FeedForward",
+    "silu_of_the_product",
+    {SWIGLU: "hidden = nn.functional.silu(self.gate(x) * hidden)"},
+    why=_("silu is applied to the product; it belongs to the gate alone, before the product."),
+    see="encoder-swiglu",
+    rung=2,
 )
 
 right_edit(
@@ -1071,6 +1185,31 @@ wrong_edit(
     see="encoder-two-placements",
 )
 
+wrong_edit(
+    "Residual",
+    "norm_on_x_alone",
+    {POST: "return self.norm(x) + self.dropout(sublayer(x))"},
+    why=_("Post-norm normalizes the sum; here only x is normalized and the branch is added after."),
+    see="encoder-two-placements",
+)
+wrong_edit(
+    "Residual",
+    "branch_subtracted",
+    {PRE: "return x - self.dropout(sublayer(self.norm(x)))",
+     POST: "return self.norm(x - self.dropout(sublayer(x)))"},
+    why=_("The branch is subtracted. A sub-layer could learn to live with it; the formula adds."),
+    see="encoder-residual-connection",
+)  # fmt: skip
+wrong_edit(
+    "Residual",
+    "dropped_twice",
+    {PRE: "return x + self.dropout(sublayer(self.dropout(self.norm(x))))",
+     POST: "return self.norm(x + self.dropout(sublayer(self.dropout(x))))"},
+    why=_("Dropout falls on what the sub-layer is given as well as on what it gives."),
+    see="encoder-dropout",
+    rung=2,
+)  # fmt: skip
+
 right_edit("Residual", "dropout_by_function", {
     "self.dropout = nn.Dropout(dropout)": "self.p = dropout",
     PRE: "return nn.functional.dropout(sublayer(self.norm(x)), self.p, self.training) + x",
@@ -1271,6 +1410,31 @@ def shift_before_gain(x, attend, feed_forward, gain, shift, *, eps=1e-5):
     return x
 
 
+@wrong(
+    "post_norm_block",
+    why=_("x is normalized before the sub-layer is added, and its sum not at all."),
+    see="encoder-two-placements",
+)
+def norm_before_the_sum(x, attend, feed_forward, gain, shift, *, eps=1e-5):
+    for i, sublayer in enumerate((attend, feed_forward)):
+        var, mean = torch.var_mean(x, dim=-1, correction=0, keepdim=True)
+        x = (x - mean) / torch.sqrt(var + eps) * gain[i] + shift[i]
+        x = x + sublayer(x)
+    return x
+
+
+@wrong(
+    "post_norm_block",
+    why=_("There is one norm at the end; post-norm has one behind each of the two sub-layers."),
+    see="encoder-two-placements",
+)
+def one_norm_at_the_end(x, attend, feed_forward, gain, shift, *, eps=1e-5):
+    x = x + attend(x)
+    x = x + feed_forward(x)
+    var, mean = torch.var_mean(x, dim=-1, correction=0, keepdim=True)
+    return (x - mean) / torch.sqrt(var + eps) * gain[1] + shift[1]
+
+
 @right("post_norm_block", style="two steps written out")
 def two_steps(x, attend, feed_forward, gain, shift, *, eps=1e-5):
     def norm(y, g, b):
@@ -1467,6 +1631,35 @@ def only_the_branch(residual):
     assert torch.allclose(found.mean(-1), torch.zeros(2, 3), atol=1e-3) or torch.allclose(
         (found + x).mean(-1), torch.zeros(2, 3), atol=1e-3
     )
+
+
+@wrong(
+    "pre_norm_test",
+    why=_(
+        "With the identity for a weight, norm(x) @ weight and norm(x @ weight) are the same, so that "
+        "a norm in the wrong place passes."
+    ),
+    see="encoder-testing-a-norm",
+    rung=2,
+)
+def weight_is_the_identity(residual):
+    noise = torch.Generator().manual_seed(1)
+    for size in (1.0, 3e-3):
+        x = size * torch.randn(2, 3, 4, generator=noise) + torch.randn(2, 3, 1, generator=noise)
+        expected = x + nn.functional.layer_norm(x, (4,))
+        assert torch.allclose(residual(x, torch.eye(4)), expected, atol=1e-3)
+
+
+@wrong(
+    "pre_norm_test",
+    why=_("The tolerance is so wide that even wrong results lie within it."),
+    see="encoder-testing-a-norm",
+    rung=2,
+)
+def tolerance_too_wide(residual):
+    noise = torch.Generator().manual_seed(1)
+    x, w = torch.randn(2, 3, 4, generator=noise), torch.randn(4, 4, generator=noise)
+    assert torch.allclose(residual(x, w), x + nn.functional.layer_norm(x, (4,)) @ w, atol=1.0)
 
 
 @right("pre_norm_test", style="torch's layer norm on several sizes")
@@ -1691,6 +1884,30 @@ wrong_edit(
     see="encoder-one-layer",
 )  # fmt: skip
 
+wrong_edit(
+    "EncoderLayer",
+    "mask_passed_as_keys",
+    {"self.self_attention(h, mask=mask, ": "self.self_attention(h, mask, "},
+    why=_("The second argument of the attention is the keys. The mask has to go by name."),
+    see="encoder-one-layer",
+    rung=2,
+)
+wrong_edit(
+    "EncoderLayer",
+    "values_not_normalized",
+    {"self.self_attention(h, mask=mask": "self.self_attention(h, h, x, mask=mask"},
+    why=_("Values come from x itself, queries and keys from norm(x); all three come from norm(x)."),
+    see="encoder-one-layer",
+    rung=3,
+)
+wrong_edit(
+    "EncoderLayer",
+    "second_sum_doubled",
+    {WORK: "return x + self.residuals[1](x, self.feed_forward)"},
+    why=_("The second residual adds its input already: here it is added once more."),
+    see="encoder-one-layer",
+)
+
 right_edit("EncoderLayer", "a_function_inside", {
     ATTEND: "def attend(h):\n            y, _w = self.self_attention(h, h, h, mask, **attention)\n"
     "            return y\n\n        x = self.residuals[0](x, attend)",
@@ -1912,6 +2129,28 @@ wrong_edit(
     see="encoder-the-stack",
 )
 
+wrong_edit(
+    "Encoder",
+    "first_layer_skipped",
+    {"for layer in self.layers:": "for layer in self.layers[1:]:"},
+    why=_("The first layer is built and never used."),
+    see="encoder-the-stack",
+)
+wrong_edit(
+    "Encoder",
+    "layers_added_to_x",
+    {LOOP: "for layer in self.layers:\n            x = x + layer(x, mask, **attention)"},
+    why=_("What a layer gives is added to x, but the layer has its residuals inside already."),
+    see="encoder-the-stack",
+)
+wrong_edit(
+    "Encoder",
+    "mean_of_the_layers",
+    {LOOP: "x = sum(layer(x, mask, **attention) for layer in self.layers) / len(self.layers)"},
+    why=_("The layers stand side by side, and their results are averaged: that is not depth."),
+    see="encoder-the-stack",
+)
+
 right_edit("Encoder", "by_recursion", {
     LOOP: "def through(h, depth):\n            if depth == len(self.layers):\n"
     "                return h\n"
@@ -2107,6 +2346,25 @@ def always_float32(x, allowed):
 def over_the_batch(x, allowed):
     kept = x.masked_fill(~allowed[..., None], 0.0)
     return kept.sum(dim=0) / allowed.sum(dim=0)[:, None].clamp(min=1).to(x.dtype)
+
+
+@wrong(
+    "masked_mean",
+    why=_("All are divided by the longest sentence's count; each has its own."),
+    see="encoder-one-vector",
+)
+def divided_by_the_longest(x, allowed):
+    kept = x.masked_fill(~allowed[..., None], 0.0)
+    return kept.sum(dim=1) / allowed.sum(dim=1).max().clamp(min=1).to(x.dtype)
+
+
+@wrong(
+    "masked_mean",
+    why=_("All real tokens of the batch are averaged together: every sentence gets one vector."),
+    see="encoder-one-vector",
+)
+def one_vector_for_all(x, allowed):
+    return x[allowed].mean(dim=0).expand(x.size(0), -1)
 
 
 @wrong("masked_mean", why=_("The result does not depend on the input."), see="encoder-one-vector")

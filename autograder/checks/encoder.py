@@ -19,6 +19,9 @@ DEEP = 2e-4
 # fp16 keeps 11 bits: the result alone is rounded by 5e-4 of its size, which is below 8.
 HALF = 8e-3
 
+# Where each activation is 1.
+UNIT = {"relu": 1.0, "gelu": 1.1446, "silu": 1.27846}
+
 LIBRARY_NORMS = (
     "layer_norm",
     "native_layer_norm",
@@ -87,7 +90,7 @@ def _attention(
         part = slice(h * d, (h + 1) * d)
         scores = q[..., part] @ k[..., part].transpose(-2, -1) / math.sqrt(d)  # (B, T, T)
         if bias is not None:
-            scores = scores + bias.double()[h]
+            scores = scores + bias.double().expand(H, T, T)[h]
         if mask is not None:
             scores = scores.masked_fill(~mask.expand(B, H, T, T)[:, h], -math.inf)
         heads.append(torch.softmax(scores, dim=-1) @ v[..., part])
@@ -268,13 +271,12 @@ def equals_the_formula(answer: Answer, cases: Cases) -> None:
     B, T, D = 2, 3, 4
     layer = answer(D)
     state = {"weight": 1 + cases.normal(D, scale=0.5), "bias": cases.normal(D)}
-    layer.load(state)
+    layer.load(state, strict=False)  # buffers of one's own stay as they are
     x = cases.normal(B, T, D, scale=2.0) + cases.normal(B, T, 1, scale=2.0)
     expect_close(
         layer(x),
         _normal(x, state["weight"], state["bias"]),
-        atol=ROUNDING,
-        rtol=1e-4,  # ε aside, dividing by a small deviation enlarges the rounding of x - mean
+        atol=2e-3,  # what ε does to rows of small variance is the next check's matter
         what=_("the result"),
         cause=NORM_CAUSE,
         next_step=NORM_STEP,
@@ -305,7 +307,7 @@ def constant_rows_are_finite(answer: Answer, cases: Cases) -> None:
     D = 6
     layer = answer(D)
     state = {"weight": 1 + cases.normal(D, scale=0.5), "bias": cases.normal(D)}
-    layer.load(state)
+    layer.load(state, strict=False)  # buffers of one's own stay as they are
     x = cases.normal(4, 1).expand(4, D).clone()
     x[3] = 0.0
     run = layer.run((x,), wrt=[0], cotangent=cases.normal(4, D))
@@ -333,7 +335,7 @@ def gradients_go_through_the_statistics(answer: Answer, cases: Cases) -> None:
     B, T, D = cases.distinct(3, 3, 8)
     layer = answer(D)
     state = {"weight": 1 + cases.normal(D, scale=0.5), "bias": cases.normal(D)}
-    layer.load(state)
+    layer.load(state, strict=False)  # buffers of one's own stay as they are
     x, cotangent = cases.normal(B, T, D), cases.normal(B, T, D)
     run = layer.run((x,), wrt=[0, "parameters"], cotangent=cotangent)
     leaves = [item.double().requires_grad_() for item in (x, state["weight"], state["bias"])]
@@ -451,7 +453,7 @@ def equals_its_formula(answer: Answer, cases: Cases) -> None:
     B, T, D = cases.distinct(3, 3, 9)
     layer = answer(D)
     weight = 1 + cases.normal(D, scale=0.5)
-    layer.load({"weight": weight})
+    layer.load({"weight": weight}, strict=False)
     for shape in ((B, T, D), (T, D)):
         x = cases.normal(*shape, scale=2.0) + 1
         expect_close(
@@ -495,7 +497,7 @@ def gradients_are_those_of_the_formula(answer: Answer, cases: Cases) -> None:
     B, T, D = cases.distinct(3, 3, 8)
     layer = answer(D)
     weight = 1 + cases.normal(D, scale=0.5)
-    layer.load({"weight": weight})
+    layer.load({"weight": weight}, strict=False)
     x, cotangent = cases.normal(B, T, D), cases.normal(B, T, D)
     run = layer.run((x,), wrt=[0, "parameters"], cotangent=cotangent)
     leaves = [x.double().requires_grad_(), weight.double().requires_grad_()]
@@ -636,7 +638,7 @@ def every_position_by_itself(answer: Answer, cases: Cases) -> None:
 def dropout_is_on_the_hidden_numbers(answer: Answer, cases: Cases) -> None:
     """In training hidden numbers are dropped, the others enlarged; in evaluation none is."""
     D, F, p = 4, 64, 0.4
-    for activation in ("relu", "swiglu"):
+    for activation in ("relu", "gelu", "swiglu"):
         layer = answer(D, F, activation, p)
         shapes = _feed_forward_shapes(D, F, activation)
         state = _load(layer, shapes, cases)
@@ -645,28 +647,29 @@ def dropout_is_on_the_hidden_numbers(answer: Answer, cases: Cases) -> None:
         expect_close(
             layer(x),
             _feed_forward(x, state, activation),
-            atol=ROUNDING,
+            atol=2.5e-3,  # GELU in its tanh form is right too
             what=_("the result in evaluation"),
             cause=_("Dropout is on although the module is in evaluation."),
             next_step=_("Use nn.Dropout as a module, or hand self.training on."),
         )
         layer.train()
+        # For the diagnosis alone: what is dropped elsewhere leaves its trace here.
+        layer.run((cases.normal(5, D),), seed=cases.seed())
         # Every hidden number is 1, and each output is their mean: outputs are alike, and 1 on
         # average. Were the outputs dropped, they would be 0 or 1/(1-p).
         ones = {name: torch.zeros(shape) for name, shape in shapes.items()}
         ones["down.weight"] += 1 / F
-        if activation == "relu":
-            ones["up.bias"] += 1
+        if activation == "swiglu":
+            ones["up.weight"][:, 0], ones["gate.weight"][:, 0] = 1, UNIT["silu"]
         else:
-            unit = 1.2784645427610737  # silu(1.278…) = 1
-            ones["up.weight"][:, 0], ones["gate.weight"][:, 0] = 1, unit
+            ones["up.bias"] += UNIT[activation]
         layer.load(ones, strict=False)
         start = torch.zeros(50, D)
         start[:, 0] = 1.0
         y = layer.run((start,), seed=cases.seed()).value
         expect_tensor(y, (50, D), what=_("the result"))
         y = y.double()
-        alike = bool((y - y[:, :1]).abs().max() < ROUNDING)
+        alike = bool((y - y[:, :1]).abs().max() < 1e-4)
         varies = float(y[:, 0].std()) > 0.02  # expected √(p/((1-p)F)) = 0.10
         # 50 · 64 draws: the mean of 1 is good to 0.015; five times that is far from 1-p and 1/(1-p)
         right_mean = abs(float(y[:, 0].mean()) - 1) < 0.075
@@ -1348,11 +1351,11 @@ def padding_does_not_matter(answer: Answer, cases: Cases) -> None:
 
 @encoder_layer.check(points=0.5, hidden=True)
 def any_mask_is_handed_on(answer: Answer, cases: Cases) -> None:
-    """Masks of shape (T, T) and (B, H, T, T) work, with either norm placement."""
+    """Masks of shape (T, T) and (B, 1, T, T) work, with either norm placement."""
     for norm_first in (True, False):
         layer, state, x, H = _built_layer(answer, cases, norm_first=norm_first)
         B, T, _D = x.shape
-        mask = cases.mask(*((T, T) if norm_first else (B, H, T, T)))
+        mask = cases.mask(*((T, T) if norm_first else (B, 1, T, T)))
         expect_close(
             layer(x, mask),
             _layer(x, state, H, norm_first=norm_first, mask=mask),
@@ -1368,7 +1371,7 @@ def more_arguments_reach_the_attention(answer: Answer, cases: Cases) -> None:
     """What forward does not know, such as bias, is handed on to the attention."""
     layer, state, x, H = _built_layer(answer, cases)
     T = x.size(1)
-    bias = cases.normal(H, T, T)
+    bias = cases.normal(1, T, T)
     mask = cases.mask(T, T)
     expect_close(
         layer.run((x, mask), {"bias": bias}).value,
