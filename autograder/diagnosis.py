@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -43,12 +45,40 @@ class Recorder:
 
 def same_trace(one: Trace, other: Trace) -> bool:
     """Whether two answers replied the same, up to rounding."""
-    return _same(one, other)
+    return _same(prepared(one), prepared(other))
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    """A tensor as it is compared: in float64 (or complex128), with what rounding may do to it."""
+
+    values: np.ndarray[Any, Any]
+    sizes: np.ndarray[Any, Any]
+    largest: float
+    finite: bool
+    rounding: float
+
+
+def prepared(trace: Any) -> Any:
+    """A trace whose tensors are made ready to be compared with many others."""
+    if isinstance(trace, Tensor):
+        wide = torch.complex128 if trace.dtype.is_complex else torch.float64
+        values = trace.to(wide).numpy()
+        sizes = np.abs(values)
+        known = sizes[np.isfinite(sizes)]
+        largest = float(known.max()) if known.size else 0.0
+        rounding = _ROUNDING.get(trace.dtype, _ROUNDING_DEFAULT)
+        return _Numbers(values, sizes, largest, known.size == sizes.size, rounding)
+    if type(trace) in (list, tuple):
+        return [prepared(item) for item in trace]
+    if isinstance(trace, dict):
+        return {key: prepared(item) for key, item in trace.items()}
+    return trace
 
 
 def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, Tensor) and isinstance(other, Tensor):
-        return _same_tensor(one, other)
+    if isinstance(one, _Numbers) and isinstance(other, _Numbers):
+        return _same_numbers(one, other)
     if isinstance(one, float) or isinstance(other, float):
         if not isinstance(one, int | float) or not isinstance(other, int | float):
             return False
@@ -57,26 +87,25 @@ def _same(one: Any, other: Any) -> bool:
             or abs(one - other) <= _ROUNDING_DEFAULT * max(abs(one), abs(other))
             or (math.isnan(one) and math.isnan(other))
         )
-    if type(one) in (list, tuple) and type(other) in (list, tuple):
+    if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(_same, one, other))
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
-    return bool(one == other)
+    return type(one) is type(other) and bool(one == other)
 
 
-def _same_tensor(one: Tensor, other: Tensor) -> bool:
-    if one.shape != other.shape or one.dtype.is_complex != other.dtype.is_complex:
+def _same_numbers(one: _Numbers, other: _Numbers) -> bool:
+    a, b = one.values, other.values
+    if a.shape != b.shape or a.dtype != b.dtype:
         return False
-    if one.numel() == 0:
-        return True
-    rounding = max(
-        _ROUNDING.get(one.dtype, _ROUNDING_DEFAULT), _ROUNDING.get(other.dtype, _ROUNDING_DEFAULT)
-    )
-    wide = torch.complex128 if one.dtype.is_complex else torch.float64
-    one, other = one.to(wide), other.to(wide)
-    finite = other.abs()[other.isfinite()]
-    size = float(finite.max()) if finite.numel() else 0.0
-    return torch.allclose(one, other, rtol=rounding, atol=rounding * size, equal_nan=True)
+    rounding = max(one.rounding, other.rounding)
+    allowed = rounding * (max(one.largest, other.largest) + np.maximum(one.sizes, other.sizes))
+    if one.finite and other.finite:
+        return bool((np.abs(a - b) <= allowed).all())
+    with np.errstate(invalid="ignore"):
+        near = (a == b) | (np.isnan(a) & np.isnan(b))
+        near |= np.isfinite(one.sizes) & np.isfinite(other.sizes) & (np.abs(a - b) <= allowed)
+    return bool(near.all())
 
 
 def _says_something(trace: Trace) -> bool:
@@ -110,10 +139,27 @@ def recognise(
         Checks in which nothing but exceptions was seen count as explained only by a mistake that
         agrees everywhere: many mistakes crash alike.
     """
-    agree = {
-        entry: {c for c in traces if c in found and same_trace(traces[c], found[c])}
+    return explain(agreement(traces, bank), traces, failed, names)
+
+
+def agreement(
+    traces: Mapping[str, Trace], bank: Mapping[str, Mapping[str, Trace]]
+) -> dict[str, set[str]]:
+    """By entry of the bank, the checks in which an answer replied as that entry does."""
+    ready = {check: prepared(trace) for check, trace in traces.items()}
+    return {
+        entry: {c for c in ready if c in found and _same(ready[c], prepared(found[c]))}
         for entry, found in bank.items()
     }
+
+
+def explain(
+    agree: Mapping[str, set[str]],
+    traces: Mapping[str, Trace],
+    failed: Sequence[str],
+    names: Mapping[str, str],
+) -> dict[str, str]:
+    """:func:`recognise` for an :func:`agreement` that is known already."""
     telling = {check for check in failed if _says_something(traces.get(check, []))}
     explains = {
         entry: checks & (set(failed) if len(checks) == len(traces) else telling)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from autograder.answer import (
@@ -16,7 +16,7 @@ from autograder.answer import (
 )
 from autograder.bank import Entry
 from autograder.checking import Cases, Check, CheckFailed, Exercise, Message, hidden_now
-from autograder.diagnosis import Recorder, Trace, recognise
+from autograder.diagnosis import Recorder, Trace, agreement, explain
 from autograder.i18n import _
 from autograder.results import CheckResult, ExerciseResult
 
@@ -56,7 +56,7 @@ class Judge:
         self.seed = seed
         self.checks = [check for check in exercise.checks if checks(check)]
         self._wrong = {entry.name: entry for entry in bank if not entry.is_right}
-        self._fingerprints: dict[str, dict[str, Trace]] | None = None
+        self._bank_outcomes: dict[str, dict[str, Outcome]] | None = None
 
     def judge(self, open_link: OpenLink, *, again: bool = False) -> ExerciseResult:
         """Run every check and return points, messages and diagnoses.
@@ -116,23 +116,32 @@ class Judge:
             hidden_now.reset(token)
         return outcome
 
-    def result(self, outcomes: dict[str, Outcome]) -> ExerciseResult:
-        """Points, messages and diagnoses of what the checks said."""
+    def result(
+        self,
+        outcomes: Mapping[str, Outcome],
+        agree: Mapping[str, set[str]] | None = None,
+    ) -> ExerciseResult:
+        """Points, messages and diagnoses of what the checks said.
+
+        Args:
+            outcomes: of all checks or of some; only these are in the result.
+            agree: with which entries the answer agrees in which checks, where that is known.
+        """
         failed = [name for name, outcome in outcomes.items() if outcome.message is not None]
         telling = [
             name for name in failed if not outcomes[name].unanswered and not outcomes[name].lost
         ]
         found: dict[str, str] = {}
         if telling and self._wrong:
-            bank = self.fingerprints()
-            found = recognise(
-                {name: outcome.trace for name, outcome in outcomes.items() if not outcome.lost},
-                telling,
-                bank,
-                {name: entry.diagnosis for name, entry in self._wrong.items()},
-            )
+            traces = {n: outcome.trace for n, outcome in outcomes.items() if not outcome.lost}
+            if agree is None:
+                agree = agreement(traces, self.fingerprints())
+            names = {name: entry.diagnosis for name, entry in self._wrong.items()}
+            found = explain(agree, traces, telling, names)
         results = []
         for check in self.checks:
+            if check.name not in outcomes:
+                continue
             outcome = outcomes[check.name]
             result = CheckResult(
                 check.name, check.points, check.points, check.hidden, outcome.message is None
@@ -160,19 +169,21 @@ class Judge:
         # A recognised mistake is certain; the check's own guess at the cause is not.
         return str(Message(message.seen, self.explanation(diagnosis).why, message.next_step))
 
-    def fingerprints(self) -> dict[str, dict[str, Trace]]:
-        """How each wrong answer behaves in each check, computed once."""
-        if self._fingerprints is None:
-            self._fingerprints = {
-                name: {
-                    check: outcome.trace
-                    for check, outcome in self.outcomes(
-                        opening(self.exercise, entry.target)
-                    ).items()
-                }
+    def bank_outcomes(self) -> dict[str, dict[str, Outcome]]:
+        """What each check says of each wrong answer, computed once."""
+        if self._bank_outcomes is None:
+            self._bank_outcomes = {
+                name: self.outcomes(opening(self.exercise, entry.target))
                 for name, entry in self._wrong.items()
             }
-        return self._fingerprints
+        return self._bank_outcomes
+
+    def fingerprints(self) -> dict[str, dict[str, Trace]]:
+        """How each wrong answer behaves in each check."""
+        return {
+            name: {check: outcome.trace for check, outcome in outcomes.items()}
+            for name, outcomes in self.bank_outcomes().items()
+        }
 
 
 def opening(exercise: Exercise, target: object) -> OpenLink:
