@@ -26,7 +26,7 @@ def pairwise_differences(x: Tensor, y: Tensor) -> Tensor:
         y: shape (B, S, d).
 
     Returns:
-        Shape (B, T, S, d): entry (b, t, s) is x[b, t] - y[b, s].
+        Shape (B, T, S, d): entry (b, t, s) is x[b, t] - y[b, s]. Neither input is changed.
     """
     ### BEGIN SOLUTION
     return x.unsqueeze(2) - y.unsqueeze(1)  # (B, T, 1, d) - (B, 1, S, d) -> (B, T, S, d)
@@ -41,7 +41,7 @@ def batched_products(q: Tensor, k: Tensor) -> Tensor:
         k: shape (B, S, d).
 
     Returns:
-        Shape (B, T, S): entry (b, t, s) is q[b, t] · k[b, s].
+        Shape (B, T, S): entry (b, t, s) is q[b, t] · k[b, s]. Neither input is changed.
     """
     ### BEGIN SOLUTION
     return q @ k.transpose(-2, -1)  # (B, T, d) @ (B, d, S) -> (B, T, S)
@@ -88,7 +88,8 @@ def shares_test(row_shares: Callable[[Tensor], Tensor]) -> None:
     """Test somebody's ``row_shares``: does it divide every row by its own sum?
 
     Args:
-        row_shares: takes a positive tensor of shape (..., n), returns one of the same shape.
+        row_shares: takes a positive tensor of shape (..., n), returns one of the same shape, and
+            leaves what it was given as it was.
 
     Raises:
         AssertionError: the implementation is wrong.

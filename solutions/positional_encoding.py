@@ -106,7 +106,7 @@ class SinusoidalPositions(nn.Module):
             offset: position of the first row; more than 0 where earlier ones are cached.
 
         Returns:
-            Shape (B, T, D), in the dtype of ``x``.
+            Shape (B, T, D), in the dtype of ``x``, which stays as it was.
         """
         ### BEGIN SOLUTION
         end = offset + x.size(1)
@@ -137,7 +137,7 @@ class LearnedPositions(nn.Module):
         self.weight = nn.Parameter(torch.randn(max_length, D) * 0.02)
 
     def forward(self, x: Tensor, offset: int = 0) -> Tensor:
-        """Add the vectors of positions offset … offset + T - 1 to x, shape (B, T, D)."""
+        """The sum of x, shape (B, T, D), and the vectors of positions offset … offset + T - 1."""
         ### BEGIN SOLUTION
         end = offset + x.size(1)
         if end > self.weight.size(0):
@@ -155,7 +155,7 @@ class Rotary(nn.Module):
         d: width of a head, even.
         base: what the wavelengths grow to.
 
-    Source: Su et al. 2021, section 3.2.2, equation 34; the pairing by halves is that of GPT-NeoX.
+    Source: Su et al. 2021, section 3.2.2; the pairing by halves is that of GPT-NeoX.
     """
 
     frequencies: Tensor
@@ -175,7 +175,7 @@ class Rotary(nn.Module):
             offset: position of the first row.
 
         Returns:
-            Same shape and dtype; norms are as they were.
+            Same shape and dtype, in a new tensor; norms are as they were.
         """
         ### BEGIN SOLUTION
         t = torch.arange(offset, offset + x.size(-2), device=x.device, dtype=torch.float64)
