@@ -369,6 +369,14 @@ def about(exercise: Exercise) -> str:
             hidden,
         )
         lines += ["", more.format(n=hidden)]
+    named = ", ".join(f"`{name}`" for name in exercise.forbid if not name.startswith("_"))
+    if named:
+        lines += [
+            "",
+            _("Build it yourself: an answer that calls {names} gets no points.").format(
+                names=named
+            ),
+        ]
     return "\n".join(lines)
 
 
