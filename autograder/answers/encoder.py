@@ -896,6 +896,26 @@ def biases_not_counted(D, F):
 
 @wrong(
     "equal_width",
+    why=_("Two thirds of F, rounded up: the biases are not counted, and up is the wrong way."),
+    see="encoder-equal-parameters",
+    rung=2,
+)
+def two_thirds_rounded_up(D, F):
+    return math.ceil(2 * F / 3)
+
+
+@wrong(
+    "equal_width",
+    why=_("Two thirds of F, rounded to the nearest: the biases are not counted."),
+    see="encoder-equal-parameters",
+    rung=2,
+)
+def two_thirds_rounded(D, F):
+    return round(2 * F / 3)
+
+
+@wrong(
+    "equal_width",
     why=_("The same width costs half as much again: three maps in place of two."),
     see="encoder-equal-parameters",
 )
@@ -1194,6 +1214,14 @@ wrong_edit(
 )
 wrong_edit(
     "Residual",
+    "x_dropped_in_post_norm",
+    {POST: "return self.norm(self.dropout(x) + sublayer(x))"},
+    why=_("In post-norm dropout falls on x and not on what the sub-layer gives."),
+    see="encoder-dropout",
+    rung=2,
+)
+wrong_edit(
+    "Residual",
     "branch_subtracted",
     {PRE: "return x - self.dropout(sublayer(self.norm(x)))",
      POST: "return self.norm(x - self.dropout(sublayer(x)))"},
@@ -1471,10 +1499,12 @@ def float64_inside(x, attend, feed_forward, gain, shift, *, eps=1e-5):
 
 @wrong(
     "pre_norm_test",
-    why=_("The test looks at the shape alone, which every implementation gets right."),
+    why=_(
+        "Everything passes: what the test asserts does not depend on the numbers that are wrong."
+    ),
     see="encoder-testing-a-norm",
 )
-def only_the_shape(residual):
+def lets_everything_through(residual):
     x = torch.randn(2, 3, 4)
     assert residual(x, torch.randn(4, 4)).shape == x.shape
 
@@ -1502,12 +1532,12 @@ def rejects_everything(residual):
 @wrong(
     "pre_norm_test",
     why=_(
-        "With a weight of zeros pre-norm gives x, and post-norm does not. But what the norm itself "
-        "does is multiplied by zero and never seen."
+        "What the norm does is never asked. A weight of zeros, say, tells pre-norm from post-norm, "
+        "but it multiplies everything else by zero."
     ),
     see="encoder-testing-a-norm",
 )
-def only_a_weight_of_zeros(residual):
+def norm_never_asked(residual):
     x = torch.randn(2, 3, 4)
     assert torch.allclose(residual(x, torch.zeros(4, 4)), x, atol=1e-6)
 
@@ -1536,7 +1566,7 @@ def expects_post_norm(residual):
 
 @wrong(
     "pre_norm_test",
-    why=_("The rows vary by about 1: beside that ε is nothing, wherever it stands."),
+    why=_("An ε outside the root passes: no row varies so little that its place shows."),
     see="encoder-epsilon",
     rung=2,
 )
@@ -1551,13 +1581,13 @@ def epsilon_invisible(residual):
 @wrong(
     "pre_norm_test",
     why=_(
-        "Rows of 512 numbers: a variance divided by 511 is off by a thousandth of its root, below "
-        "the tolerance."
+        "A variance divided by D - 1 passes. The rows are so wide, or the tolerance is so loose, that "
+        "it does not show: take rows of three or four numbers."
     ),
     see="encoder-layer-norm",
     rung=2,
 )
-def rows_too_wide(residual):
+def divisor_invisible(residual):
     noise = torch.Generator().manual_seed(1)
     for size in (1.0, 3e-3):
         x = size * torch.randn(2, 3, 512, generator=noise)
@@ -1587,12 +1617,12 @@ def compares_exactly(residual):
 @wrong(
     "pre_norm_test",
     why=_(
-        "With one sentence of one position, statistics over all axes are those of the last axis."
+        "Statistics over another axis pass: with one sentence of one position, all axes are one."
     ),
     see="encoder-testing-a-norm",
     rung=2,
 )
-def one_position_only(residual):
+def axes_invisible(residual):
     noise = torch.Generator().manual_seed(1)
     for size in (1.0, 3e-3):
         x = size * torch.randn(1, 1, 4, generator=noise) + torch.randn(1, 1, 1, generator=noise)
@@ -1605,11 +1635,11 @@ def one_position_only(residual):
 
 @wrong(
     "pre_norm_test",
-    why=_("The rows have mean 0 by construction: whether a mean is subtracted cannot be seen."),
+    why=_("A norm that subtracts no mean passes: the rows have mean 0, so that it cannot be seen."),
     see="encoder-rms-norm",
     rung=2,
 )
-def rows_already_centred(residual):
+def mean_invisible(residual):
     noise = torch.Generator().manual_seed(1)
     for size in (1.0, 3e-3):
         x = torch.randn(2, 3, 4, generator=noise)
@@ -1884,6 +1914,23 @@ wrong_edit(
     see="encoder-one-layer",
 )  # fmt: skip
 
+wrong_edit(
+    "EncoderLayer",
+    "normalized_x_added",
+    {ATTEND: "h = self.residuals[0].norm(x)\n"
+     "        x = h + self.self_attention(h, mask=mask, **attention)[0]",
+     WORK: "h = self.residuals[1].norm(x)\n        return h + self.feed_forward(h)"},
+    why=_("norm(x) is added where x should be, and norm_first is not asked for."),
+    see="encoder-two-placements",
+)  # fmt: skip
+wrong_edit(
+    "EncoderLayer",
+    "mask_as_numbers",
+    {"mask=mask, ": "mask=None if mask is None else mask.float(), "},
+    why=_("The mask is turned into 0 and 1; the attention wants True and False."),
+    see="encoder-one-layer",
+    rung=2,
+)
 wrong_edit(
     "EncoderLayer",
     "mask_passed_as_keys",

@@ -746,8 +746,8 @@ def _check_widths(answer: Answer, pairs: list[tuple[int, int]]) -> None:
 
 @equal_width.check(points=0.5)
 def fits_the_paper_sizes(answer: Answer, cases: Cases) -> None:
-    """For D = 512 and F = 2048, and for D = 4 and F = 10, it is the largest width that fits."""
-    _check_widths(answer, [(512, 2048), (4, 10)])
+    """For (D, F) = (512, 2048), (4, 10), (3, 7) and (8, 24) it is the largest width that fits."""
+    _check_widths(answer, [(512, 2048), (4, 10), (3, 7), (8, 24)])
 
 
 @equal_width.check(points=1, hidden=True)
@@ -906,6 +906,16 @@ def only_the_sublayer_is_dropped(answer: Answer, cases: Cases) -> None:
         seen=_("In training, post-norm drops nothing."),
         cause=_("Dropout is used in one of the two placements only."),
         next_step=_("Apply it to what the sub-layer returns in both."),
+    )
+    # Around zeros there is nothing to drop but x.
+    y = module.run((x, torch.zeros_like), seed=cases.seed()).value
+    expect_close(
+        y,
+        _normal(x, None, None),
+        atol=1e-3,  # one norm in float32; a dropped number would be off by its whole size
+        what=_("post-norm around a sub-layer that gives zeros, in training"),
+        cause=_("Dropout falls on x, or on the sum."),
+        next_step=_("Drop what the sub-layer returns, and nothing else."),
     )
 
 
@@ -1415,7 +1425,10 @@ def the_dropout_is_handed_on(answer: Answer, cases: Cases) -> None:
         shapes = _layer_shapes(D, F)
         _expect_parameters(layer, shapes)
         # Every sub-layer gives zeros, but for one that gives ones: their share is 1 - p.
-        state = {name: torch.zeros(shape) for name, shape in shapes.items()}
+        state = {
+            name: torch.ones(shape) if name.endswith("norm.weight") else torch.zeros(shape)
+            for name, shape in shapes.items()
+        }
         state[speaking] += 1
         layer.load(state, strict=False)
         layer.train()
@@ -1429,6 +1442,18 @@ def the_dropout_is_handed_on(answer: Answer, cases: Cases) -> None:
             cause=_("The layer's dropout does not reach both residuals."),
             next_step=_("Hand dropout on to each Residual."),
         )
+    layer = answer(D, H, F, norm_first=False, **given)
+    state[speaking] = torch.zeros(D)
+    layer.load(state, strict=False)
+    layer.train()
+    expect_close(
+        layer.run((x,), seed=cases.seed()).value,
+        _normal(_normal(x, None, None), None, None),
+        atol=1e-3,  # two norms in float32; a dropped number would be off by its whole size
+        what=_("post-norm around sub-layers that give zeros, in training"),
+        cause=_("Dropout falls on x and not on what a sub-layer gives."),
+        next_step=_("Leave dropout to Residual."),
+    )
 
 
 @encoder_layer.check(points=0.5, hidden=True)
