@@ -28,9 +28,10 @@ from autograder.gradebook.books import Books, BooksError, Entry, points
 from autograder.gradebook.folders import Handed, submissions
 from autograder.gradebook.restored import comments, restored
 from autograder.grading import keys
-from autograder.grading.batch import RESULTS, known_stems
+from autograder.grading.batch import known_stems
 from autograder.grading.cluster import ClusterError
 from autograder.grading.command import Summary, add_options, graded_batch, open_sinks
+from autograder.grading.places import RESULTS
 from autograder.grading.progress import Progress
 from autograder.grading.run import Graded
 from autograder.grading.store import write_whole

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from autograder import chapters
 from autograder.grading import keys
+from autograder.grading.places import RESULTS
 from autograder.grading.pool import Inline, Pool, Spread
 from autograder.grading.progress import Progress
 from autograder.grading.run import LOST, Graded, hinted, nothing
@@ -20,9 +20,6 @@ from autograder.results import SubmissionResult
 from autograder.submissions.find import Submission
 from autograder.submissions.read import Unreadable
 from autograder.submissions.template import notebook_path, template
-
-# Kept results: in the repository, or where an instructor has the room.
-RESULTS = Path(os.environ.get("COURSE_RESULTS", chapters.ROOT / "_build" / "results"))
 
 # Fewer are graded faster than processes start.
 _FEW = 3

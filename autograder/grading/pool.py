@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
-from multiprocessing import get_context
+from multiprocessing import get_all_start_methods, get_context
+from multiprocessing.context import BaseContext
 from typing import Any, Protocol
 
 from autograder.grading import work
@@ -77,9 +78,8 @@ class Pool:
     def _submit(self, job: Job) -> Future[dict[str, Any]]:
         for _attempt in range(2):
             if self._executor is None:
-                # Fresh interpreters: a fork would copy the threads' locks, and torch has threads.
                 self._executor = ProcessPoolExecutor(
-                    self._workers, get_context("spawn"), work.prepare, (self._options,)
+                    self._workers, _context(), work.prepare, (self._options,)
                 )
             try:
                 return self._executor.submit(work.perform, job, self._options)
@@ -97,3 +97,15 @@ class Pool:
         if self._executor is not None:
             self._executor.shutdown(wait=True, cancel_futures=True)
             self._executor = None
+
+
+def _context() -> BaseContext:
+    """How processes start: not as a fork of this one, since it has threads, and their locks.
+
+    Where there is a fork server, it imports torch once for all workers.
+    """
+    if "forkserver" not in get_all_start_methods():
+        return get_context("spawn")
+    context = get_context("forkserver")
+    context.set_forkserver_preload(["autograder.grading.work"])
+    return context

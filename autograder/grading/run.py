@@ -10,8 +10,8 @@ from typing import Any, Protocol
 from autograder import chapters
 from autograder.answer import Callbacks, Link
 from autograder.checking import Exercise
-from autograder.diagnosis import Trace, same_trace
-from autograder.grading import keys
+from autograder.diagnosis import Trace, prepared, same_trace
+from autograder.grading import bank, keys
 from autograder.i18n import _
 from autograder.judge import Judge, OpenLink, Outcome
 from autograder.results import CheckResult, ExerciseResult, SubmissionResult
@@ -71,9 +71,10 @@ class _PatientJudge(Judge):
     """
 
     alone = False
-    _likely: Mapping[str, dict[str, Trace]] | None = None
+    _ready: dict[str, dict[str, Any]] | None = None
 
     def outcomes(self, open_link: OpenLink, *, again: bool = False) -> dict[str, Outcome]:
+        """See :class:`autograder.judge.Judge`."""
         if not again:  # the bank's own answers
             return super().outcomes(open_link)
         found: dict[str, Outcome] = {}
@@ -86,51 +87,70 @@ class _PatientJudge(Judge):
                 if not self.alone:
                     rest = self.checks[len(found) :]
                     return found | {item.name: replace(outcome, trace=[]) for item in rest}
-        self._likely = None
-        explained = self._look_alike(found)
+        failed = _failed(found)
+        explained = set().union(*self._alike(failed).values())
         for check in self.checks:
-            outcome = found[check.name]
-            counts = outcome.message is None or outcome.unanswered or outcome.lost
-            if not counts and check.name not in explained:
+            # many mistakes raise alike, and a spoiled state raises too
+            raised = any("error" in reply for reply in failed.get(check.name, ()))
+            if check.name in failed and (raised or check.name not in explained):
                 found[check.name] = self._run(check, *_opened(open_link))
-                self._likely = None
-        if self._likely is None:
-            self._look_alike(found)
         return found
 
-    def _look_alike(self, outcomes: Mapping[str, Outcome]) -> set[str]:
-        """Keep the wrong answers that behave so in a failed check; which checks these explain.
+    def result(
+        self, outcomes: Mapping[str, Outcome], agree: Mapping[str, set[str]] | None = None
+    ) -> ExerciseResult:
+        """See :class:`autograder.judge.Judge`.
 
         A wrong answer that agrees in no failed check cannot be the diagnosis: comparing it in all
-        the others, as the diagnosis does, would take most of the time of grading.
+        the others would take most of the time of grading.
         """
-        failed = {
-            name: outcome.trace
-            for name, outcome in outcomes.items()
-            if outcome.message and not outcome.unanswered and not outcome.lost
-        }
-        everything = super().fingerprints() if failed else {}
-        self._likely = {}
-        explained: set[str] = set()
-        for entry, traces in everything.items():
+        if agree is None:
+            likely = self._alike(_failed(outcomes))
+            passed = {n: o.trace for n, o in outcomes.items() if o.message is None}
+            more = self._alike(passed, likely)
+            agree = {entry: checks | more.get(entry, set()) for entry, checks in likely.items()}
+        return super().result(outcomes, agree)
+
+    def _alike(
+        self, traces: Mapping[str, Trace], entries: Iterable[str] | None = None
+    ) -> dict[str, set[str]]:
+        """The wrong answers that reply as some traces do, and in which checks."""
+        if not traces:
+            return {}
+        ready = self.ready()
+        own = {name: prepared(trace) for name, trace in traces.items()}
+        found: dict[str, set[str]] = {}
+        for entry in ready if entries is None else entries:
             alike = {
                 name
-                for name, trace in failed.items()
-                if name in traces and same_trace(trace, traces[name])
+                for name, trace in own.items()
+                if name in ready[entry] and same_trace(trace, ready[entry][name])
             }
             if alike:
-                self._likely[entry] = traces
-                explained |= alike
-        # many mistakes raise alike, and a spoiled state raises too
-        return {name for name in explained if not any("error" in reply for reply in failed[name])}
+                found[entry] = alike
+        return found
 
-    def forget(self) -> None:
-        """Every wrong answer comes into question again."""
-        self._likely = None
+    def ready(self) -> dict[str, dict[str, Any]]:
+        """How each wrong answer behaves, ready to be compared: kept on disk, or found out now."""
+        if self._ready is None:
+            traces = bank.read(self.exercise, self.seed)
+            if traces is None:
+                traces = self.fingerprints()
+                bank.write(self.exercise, self.seed, traces)
+            self._ready = {
+                entry: {check: prepared(trace) for check, trace in found.items()}
+                for entry, found in traces.items()
+            }
+        return self._ready
 
-    def fingerprints(self) -> dict[str, dict[str, Trace]]:
-        """Those of the wrong answers that come into question, once an answer was judged."""
-        return super().fingerprints() if self._likely is None else dict(self._likely)
+
+def _failed(outcomes: Mapping[str, Outcome]) -> dict[str, Trace]:
+    """What was replied in the checks that failed for a reason of the answer's own."""
+    return {
+        name: outcome.trace
+        for name, outcome in outcomes.items()
+        if outcome.message is not None and not outcome.unanswered and not outcome.lost
+    }
 
 
 def _opened(open_link: OpenLink) -> tuple[Link, Callbacks]:
@@ -155,9 +175,7 @@ class Grader:
     def warm(self, stem: str) -> None:
         """Run a chapter's bank now rather than while the first submission waits."""
         for item in chapters.exercises(stem).values():
-            judge = self._judge(item)
-            judge.forget()
-            judge.fingerprints()
+            self._judge(item).ready()
 
     def grade(
         self,

@@ -10,12 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from autograder.i18n import _
 from autograder.submissions.read import Cell, Notebook
 from autograder.submissions.statements import NotPython, Statement, statements
 from autograder.submissions.template import CHECK, Template
 
+_DEFINITION = re.compile(r"^[ \t]*(?:def|class)\s+(\w+)", re.MULTILINE)
 _FENCED = re.compile(r"^[ ]{0,3}(```|~~~)[^\n]*\n(.*?)^[ ]{0,3}\1[ ]*$", re.MULTILINE | re.DOTALL)
 
 
@@ -196,9 +198,13 @@ def _means(cell: Cell, name: str) -> bool:
 
 
 def _defines(cell: Cell, name: str) -> bool:
-    return bool(
-        re.search(rf"^[ \t]*(?:def|class)\s+{re.escape(name)}\b", cell.source, re.MULTILINE)
-    )
+    return name in _defined(cell.source)
+
+
+@lru_cache(maxsize=4_096)
+def _defined(source: str) -> frozenset[str]:
+    """Names that look defined in a text, whether Python can read it or not."""
+    return frozenset(_DEFINITION.findall(source))
 
 
 def _copies(name: str, cells: Sequence[Cell]) -> int:
