@@ -27,14 +27,21 @@ _ROUNDING_DEFAULT = 5e-5
 
 
 class Recorder:
-    """A link that keeps what came back over it."""
+    """A link that keeps what came back over it.
 
-    def __init__(self, link: Link) -> None:
-        self._link = link
+    Args:
+        seed: of the calls that set none: each call gets its own, so that two answers draw the same
+            random numbers (the weights of a new layer) wherever and after whatever they run.
+    """
+
+    def __init__(self, link: Link, seed: int = 0) -> None:
+        self._link, self._seed = link, seed
         self.trace: Trace = []
 
     def request(self, message: dict[str, Any]) -> dict[str, Any]:
         """Pass on, and remember the reply (of an error: only its type)."""
+        if message.get("op") == "call" and message.get("seed") is None:
+            message = {**message, "seed": self._seed + len(self.trace)}
         reply = self._link.request(message)
         if "error" in reply:
             self.trace.append({"error": reply["error"]})
@@ -69,6 +76,8 @@ def prepared(trace: Any) -> Any:
         largest = float(known.max()) if known.size else 0.0
         rounding = _ROUNDING.get(trace.dtype, _ROUNDING_DEFAULT)
         return _Numbers(values, sizes, largest, known.size == sizes.size, rounding)
+    if isinstance(trace, Opaque):
+        return Opaque  # its number counts what was made before it
     if type(trace) in (list, tuple):
         return [prepared(item) for item in trace]
     if isinstance(trace, dict):

@@ -83,7 +83,8 @@ class Judge:
         return outcomes
 
     def _run(self, check: Check, link: Link, callbacks: Callbacks) -> Outcome:
-        recorder = Recorder(link)
+        draws = Cases(self.seed, self.exercise.id, check.name, "draws").seed()
+        recorder = Recorder(link, draws)
         answer = Answer(recorder, callbacks)
         cases = Cases(self.seed, self.exercise.id, check.name)
         outcome = Outcome(recorder.trace)

@@ -29,8 +29,11 @@ from autograder.submissions.read import read
 from autograder.submissions.template import CHECK, notebook_path, template
 from tests.in_process import InProcess
 
-# nbgrader's own add_submission makes SQLAlchemy warn; nothing of ours goes that way.
-pytestmark = pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SAWarning")
+# nbgrader's own: its add_submission makes SQLAlchemy warn, and it reads the notebook with the
+# duplicated cell through nbformat, which warns of that. Nothing of ours goes that way.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::sqlalchemy.exc.SAWarning", "ignore::nbformat.warnings.DuplicateCellId"
+)
 
 AUTHOR = Author()
 TOTAL = sum(item.points for item in AUTHOR.exercises.values())
