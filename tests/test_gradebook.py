@@ -30,7 +30,8 @@ from autograder.submissions.template import CHECK, notebook_path, template
 from tests.in_process import InProcess
 
 # nbgrader's own: its add_submission makes SQLAlchemy warn, and it reads mishandled notebooks
-# through nbformat, which warns of ids that are missing or there twice. Nothing of ours goes that way.
+# through nbformat, which warns of ids that are missing or there twice. Nothing of ours goes
+# that way.
 pytestmark = pytest.mark.filterwarnings(
     "ignore::sqlalchemy.exc.SAWarning",
     "ignore::nbformat.warnings.DuplicateCellId",
