@@ -1766,6 +1766,7 @@ def real_tokens_may_stand_anywhere(answer: Answer, cases: Cases) -> None:
     x[0, 0] = 0.0
     allowed = cases.mask(B, T)
     allowed[0, 0] = True  # a real token whose vector is zero counts
+    allowed[0, -1] = False  # no sentence fills its row: T is nobody's count
     _expect_mean(
         answer,
         x,
