@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,15 +22,21 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sandboxes are L
 ROOT = Path(__file__).parents[1]
 
 
-def run_as_ordinary_user(tmp_path: Path, tier: str, *pytest_arguments: str) -> str:
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A new folder that everyone may enter. Those of pytest lie in one that only root can."""
+    with tempfile.TemporaryDirectory(prefix="tiers-", ignore_cleanup_errors=True) as name:
+        Path(name).chmod(0o777)
+        yield Path(name)
+
+
+def run_as_ordinary_user(folder: Path, tier: str, *pytest_arguments: str) -> str:
     """What pytest prints; the test fails where pytest does."""
     command = [sys.executable, "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    command += ["-p", "no:xdist", "--tb=short", f"--basetemp={tmp_path / 'run'}", *pytest_arguments]
+    command += ["-p", "no:xdist", "--tb=short", f"--basetemp={folder / 'run'}", *pytest_arguments]
     if os.geteuid() == 0:
         helper = ROOT / "tests" / "attacks" / "ordinary_user.py"
         command = [sys.executable, str(helper), *command]
-        for folder in (tmp_path, *tmp_path.parents[:2]):
-            folder.chmod(0o777)
     environment = {**os.environ, "AUTOGRADER_TIER": tier, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
@@ -44,19 +52,19 @@ def second_tier():
 
 
 @pytest.mark.usefixtures("second_tier")
-def test_the_corpus_in_the_second_tier(tmp_path):
-    assert "passed" in run_as_ordinary_user(tmp_path, "landlock", "tests/test_engine_attacks.py")
+def test_the_corpus_in_the_second_tier(open_folder):
+    assert "passed" in run_as_ordinary_user(open_folder, "landlock", "tests/test_engine_attacks.py")
 
 
 @pytest.mark.usefixtures("second_tier")
-def test_the_engine_in_the_second_tier(tmp_path):
+def test_the_engine_in_the_second_tier(open_folder):
     chosen = "killed or scratch or close or function or module or draws"
-    run_as_ordinary_user(tmp_path, "landlock", "tests/test_engine.py", "-k", chosen)
+    run_as_ordinary_user(open_folder, "landlock", "tests/test_engine.py", "-k", chosen)
 
 
-def test_the_first_tier_as_an_ordinary_user(tmp_path):
+def test_the_first_tier_as_an_ordinary_user(open_folder):
     run_as_ordinary_user(
-        tmp_path,
+        open_folder,
         "namespaces",
         "tests/test_engine_attacks.py",
         "-k",

@@ -144,10 +144,6 @@ def test_the_whole_class_has_rows(klass: Class) -> None:
     assert "is called" in books["renamed-file"]["comments"]["attention_scores"]
 
 
-@pytest.mark.xfail(
-    strict=False,
-    reason="known fault: nbgrader autograde failed on duplicated-cell when last run",
-)
 def test_nbgrader_gives_the_same_grades(klass: Class) -> None:
     for name in OPENED_BY_NBGRADER:
         klass.hand_in(name)

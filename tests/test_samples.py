@@ -43,10 +43,6 @@ def test_there_is_a_row_for_each(results: dict[str, SubmissionResult]) -> None:
     assert set(results) == {sample.path for sample in CLASS}
 
 
-@pytest.mark.xfail(
-    strict=False,
-    reason="known fault: inside pytest, several-mistakes lacks its SelfAttention diagnosis",
-)
 @pytest.mark.parametrize("sample", CLASS, ids=lambda sample: sample.name)
 def test_each_gets_what_it_must_get(sample: Sample, results: dict[str, SubmissionResult]) -> None:
     result = results[sample.path]

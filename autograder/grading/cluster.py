@@ -79,8 +79,9 @@ class Cluster:
         finished = as_completed(loop=self._client.loop)
         while True:
             window = 2 * max(1, len(self._client.nthreads()))
-            for job in islice(waiting, window - len(pending)):
-                # A worker that dies is replaced, and the job goes to another one.
+            # A worker that died makes the window narrower than what is under way; its jobs go to
+            # another one.
+            for job in islice(waiting, max(0, window - len(pending))):
                 future = self._client.submit(perform, job, self._options, pure=False)
                 pending[future] = job
                 finished.add(future)
