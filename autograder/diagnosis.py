@@ -6,7 +6,6 @@ same checks on the same inputs, and traces are compared. Nothing is guessed from
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +23,8 @@ Trace = list[Any]
 # units in the last place (float32: 1.2e-7, float16: 9.8e-4), relative to the largest value.
 _ROUNDING = {torch.float16: 2e-2, torch.bfloat16: 1e-1}
 _ROUNDING_DEFAULT = 5e-5
+# Up to here float64 holds every int as it is.
+_EXACT = 2**53
 
 
 class Recorder:
@@ -50,71 +51,108 @@ class Recorder:
         return reply
 
 
-def same_trace(one: Trace, other: Trace) -> bool:
+def same_trace(one: Trace | Prepared, other: Trace | Prepared) -> bool:
     """Whether two answers replied the same, up to rounding."""
-    return _same(prepared(one), prepared(other))
+    return prepared(one).agrees(prepared(other))
 
 
 @dataclass(frozen=True)
-class _Numbers:
-    """A tensor as it is compared: in float64 (or complex128), with what rounding may do to it."""
+class Prepared:
+    """A trace made ready to be compared with many others: its numbers in one row.
 
+    Attributes:
+        skeleton: everything but the numbers, in the order in which they stand in the row.
+        values: every number of the trace, (n,) float64; an int or float counts as one.
+        sizes: their absolute values.
+        largest: of each number's tensor, the largest finite size; 0 for a number by itself.
+        rounding: how far each may be off, relative to ``largest`` plus its own size.
+        finite: whether all values are.
+    """
+
+    skeleton: tuple[Any, ...]
     values: np.ndarray[Any, Any]
     sizes: np.ndarray[Any, Any]
-    largest: float
+    largest: np.ndarray[Any, Any]
+    rounding: np.ndarray[Any, Any]
     finite: bool
-    rounding: float
 
-
-def prepared(trace: Any) -> Any:
-    """A trace whose tensors are made ready to be compared with many others."""
-    if isinstance(trace, Tensor):
-        wide = torch.complex128 if trace.dtype.is_complex else torch.float64
-        values = trace.to(wide).numpy()
-        sizes = np.abs(values)
-        known = sizes[np.isfinite(sizes)]
-        largest = float(known.max()) if known.size else 0.0
-        rounding = _ROUNDING.get(trace.dtype, _ROUNDING_DEFAULT)
-        return _Numbers(values, sizes, largest, known.size == sizes.size, rounding)
-    if isinstance(trace, Opaque):
-        return Opaque  # its number counts what was made before it
-    if type(trace) in (list, tuple):
-        return [prepared(item) for item in trace]
-    if isinstance(trace, dict):
-        return {key: prepared(item) for key, item in trace.items()}
-    return trace
-
-
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, _Numbers) and isinstance(other, _Numbers):
-        return _same_numbers(one, other)
-    if isinstance(one, float) or isinstance(other, float):
-        if not isinstance(one, int | float) or not isinstance(other, int | float):
+    def agrees(self, other: Prepared) -> bool:
+        """Whether the other holds the same, up to rounding."""
+        if self.skeleton != other.skeleton:
             return False
-        return (
-            one == other
-            or abs(one - other) <= _ROUNDING_DEFAULT * max(abs(one), abs(other))
-            or (math.isnan(one) and math.isnan(other))
-        )
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_same, one, other))
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
-    return type(one) is type(other) and bool(one == other)
+        a, b = self.values, other.values
+        with np.errstate(invalid="ignore"):
+            allowed = np.maximum(self.rounding, other.rounding) * (
+                np.maximum(self.largest, other.largest) + np.maximum(self.sizes, other.sizes)
+            )
+            near = np.abs(a - b) <= allowed
+            if not (self.finite and other.finite):
+                near &= np.isfinite(a) & np.isfinite(b)
+                near |= (a == b) | (np.isnan(a) & np.isnan(b))
+        return bool(near.all())
 
 
-def _same_numbers(one: _Numbers, other: _Numbers) -> bool:
-    a, b = one.values, other.values
-    if a.shape != b.shape or a.dtype != b.dtype:
-        return False
-    rounding = max(one.rounding, other.rounding)
-    allowed = rounding * (max(one.largest, other.largest) + np.maximum(one.sizes, other.sizes))
-    if one.finite and other.finite:
-        return bool((np.abs(a - b) <= allowed).all())
-    with np.errstate(invalid="ignore"):
-        near = (a == b) | (np.isnan(a) & np.isnan(b))
-        near |= np.isfinite(one.sizes) & np.isfinite(other.sizes) & (np.abs(a - b) <= allowed)
-    return bool(near.all())
+def prepared(trace: Trace | Prepared) -> Prepared:
+    """A trace made ready to be compared with many others."""
+    if isinstance(trace, Prepared):
+        return trace
+    skeleton: list[Any] = []
+    tensors: list[Tensor] = []
+    rounding: list[float] = []
+    alone: list[bool] = []  # whether it is a number by itself
+
+    def add(tensor: Tensor, allowed: float, by_itself: bool) -> None:
+        tensors.append(tensor)
+        rounding.append(allowed)
+        alone.append(by_itself)
+
+    def walk(item: Any) -> None:
+        if isinstance(item, Tensor):
+            skeleton.append(("tensor", tuple(item.shape), item.is_complex()))
+            allowed = _ROUNDING.get(item.dtype, _ROUNDING_DEFAULT)
+            row = torch.view_as_real(item) if item.is_complex() else item
+            if row.numel():
+                add(row.reshape(-1), allowed, False)
+        elif type(item) is float or (type(item) is int and abs(item) < _EXACT):
+            skeleton.append("number")
+            # Two ints are equal or not; an int and a float may differ by rounding.
+            allowed = _ROUNDING_DEFAULT if type(item) is float else 0.0
+            add(torch.tensor([item], dtype=torch.float64), allowed, True)
+        elif isinstance(item, Opaque):
+            skeleton.append(Opaque)  # its number counts what was made before it
+        elif type(item) in (list, tuple):
+            skeleton.append(("items", len(item)))
+            for part in item:
+                walk(part)
+        elif isinstance(item, dict):
+            skeleton.append(("keys", len(item)))
+            for key in sorted(item):
+                skeleton.append(key)
+                walk(item[key])
+        else:
+            skeleton.append((type(item), item))
+
+    walk(trace)
+    if len({tensor.dtype for tensor in tensors}) > 1:
+        tensors = [tensor.to(torch.float64) for tensor in tensors]
+    row = torch.cat(tensors) if tensors else torch.empty(0)
+    values = row.to(torch.float64).numpy()
+    sizes = np.abs(values)
+    finite = np.isfinite(sizes)
+    lengths = np.array([tensor.numel() for tensor in tensors], dtype=np.int64)
+    largest = np.zeros(0)
+    if lengths.size:
+        starts = np.cumsum(lengths) - lengths
+        largest = np.maximum.reduceat(np.where(finite, sizes, 0.0), starts)
+        largest[np.array(alone)] = 0.0
+    return Prepared(
+        tuple(skeleton),
+        values,
+        sizes,
+        np.repeat(largest, lengths),
+        np.repeat(np.array(rounding), lengths),
+        bool(finite.all()),
+    )
 
 
 def _says_something(trace: Trace) -> bool:
@@ -152,12 +190,12 @@ def recognise(
 
 
 def agreement(
-    traces: Mapping[str, Trace], bank: Mapping[str, Mapping[str, Trace]]
+    traces: Mapping[str, Trace | Prepared], bank: Mapping[str, Mapping[str, Trace | Prepared]]
 ) -> dict[str, set[str]]:
     """By entry of the bank, the checks in which an answer replied as that entry does."""
     ready = {check: prepared(trace) for check, trace in traces.items()}
     return {
-        entry: {c for c in ready if c in found and _same(ready[c], prepared(found[c]))}
+        entry: {c for c in ready if c in found and ready[c].agrees(prepared(found[c]))}
         for entry, found in bank.items()
     }
 

@@ -122,7 +122,10 @@ def _form_problems(exercise: Exercise, entries: Sequence[Entry]) -> list[str]:
 
 def _agreements(judge: Judge) -> dict[str, dict[str, set[str]]]:
     """By wrong answer, with which others it agrees in which checks; each pair compared once."""
-    traces = {name: prepared(found) for name, found in judge.fingerprints().items()}
+    traces = {
+        name: {check: prepared(trace) for check, trace in found.items()}
+        for name, found in judge.fingerprints().items()
+    }
     agree: dict[str, dict[str, set[str]]] = {one: {one: set(traces[one])} for one in traces}
     for one, other in combinations(traces, 2):
         (same,) = agreement(traces[one], {other: traces[other]}).values()
