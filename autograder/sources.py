@@ -14,6 +14,8 @@ from pathlib import Path
 BEGIN = "### BEGIN SOLUTION"
 END = "### END SOLUTION"
 STUB = "raise NotImplementedError"
+GIVEN = "-given"
+"""Ends the id of a cell with a definition that is handed out whole."""
 
 
 class SourceError(Exception):

@@ -258,6 +258,25 @@ def test_an_answer_without_a_region(tmp_path: Path) -> None:
     assert "shifted: no solution region" in complaint(solutions=path)
 
 
+def test_a_definition_without_a_region_is_handed_out_whole(tmp_path: Path) -> None:
+    text = tinychapter.sources().solutions.read_text(encoding="utf-8")
+    text += "\n\ndef both(x: Tensor) -> Tensor:\n    return doubled(shifted(x))\n"
+    path = tmp_path / "solutions.py"
+    path.write_text(text, encoding="utf-8")
+    page = tinychapter.page() + (
+        "\n```{code-cell} ipython3\nfrom solutions.tiny import both\n```\n"
+        "\n```{code-cell} ipython3\nprint(both(torch.ones(2)))\n```\n"
+    )
+    found = compose(tinychapter.sources(text=page, solutions=path))
+    for nb in (found.student, found.worked):
+        cell = cells(nb)["both-given"]
+        assert cell["source"] == "def both(x: Tensor) -> Tensor:\n    return doubled(shifted(x))"
+        assert "nbgrader" not in cell["metadata"]
+    assert list(found.page["exercises"]) == list(EXERCISES)
+    # what uses it needs the exercises behind it
+    assert "raises-exception" in found.student["cells"][-1]["metadata"]["tags"]
+
+
 def test_an_exercise_without_checks_file_entry() -> None:
     known = dict(tinychapter.sources().exercises)
     del known["Shift"]

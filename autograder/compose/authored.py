@@ -34,7 +34,8 @@ class AuthoredCell:
         line: its first line in the ``.md``, from 1.
         id: its section's label or heading and a number: the same as long as the section is;
             an exercise's cell has none, since exercises have names.
-        exercises: what it imports from the chapter's own module, to be answered by the learner.
+        exercises: what it imports from the chapter's own module, to be answered by the learner; or
+            handed out as it is, where the definition has no solution region.
     """
 
     kind: str

@@ -29,6 +29,7 @@ from autograder.compose.notebook import code_cell, markdown_cell, notebook
 from autograder.compose.plain import plain
 from autograder.i18n import _, ngettext
 from autograder.sources import (
+    GIVEN,
     SourceError,
     definition_source,
     has_solution,
@@ -97,6 +98,7 @@ def compose(sources: Sources) -> Composed:
         }
         for cell in page.cells
         for name in cell.exercises
+        if name in sources.exercises
     }
     return Composed(
         sources.stem,
@@ -128,6 +130,8 @@ def _check_exercises(page: Page, sources: Sources) -> None:
                 raise SourceError(f"{where}: {name!r} is too long for a cell's id; shorten it")
             source = definition_source(sources.solutions, name)
             if name not in sources.exercises:
+                if not has_solution(source):
+                    continue  # nothing to answer: it is handed out as it is
                 raise SourceError(
                     f"{where}: {checks} has no exercise {name!r}; add one, or mend the import"
                 )
@@ -192,7 +196,10 @@ class _Cells:
         for cell in self.page.cells:
             if cell.exercises:
                 for name in cell.exercises:
-                    self._exercise(cell, self.sources.exercises[name])
+                    if name in self.sources.exercises:
+                        self._exercise(cell, self.sources.exercises[name])
+                    else:
+                        self._handed_out(cell, name)
                 continue
             if cell.kind == "code":
                 found = names(cell.source)
@@ -261,6 +268,15 @@ class _Cells:
             code_cell(f"{name}-check", check, metadata, deletable=False, editable=False), checks
         )
 
+    def _handed_out(self, cell: AuthoredCell, name: str) -> None:
+        """A definition of the chapter in which nothing is to be answered."""
+        source = definition_source(self.sources.solutions, name)
+        where = f"solutions/{self.page.stem}.py: {name}"
+        self._expect_known(where, source, cell, name)
+        self.known.add(name)
+        made = code_cell(f"{name}{GIVEN}", source.rstrip("\n"), cell.metadata)
+        self._both(made, f"solutions/{self.page.stem}.py")
+
     def _check_names(self, cell: AuthoredCell, exercise: Exercise, answer: str) -> None:
         """The answer, and all of the bank, get by with what stands above."""
         where = f"solutions/{self.page.stem}.py: {exercise.name}"
@@ -270,13 +286,16 @@ class _Cells:
             if entry.exercise == exercise.name
         ]
         for place, source in sources:
-            missing = names(source).needs - self.known - {exercise.name}
-            if missing:
-                raise SourceError(
-                    f"{place} uses {', '.join(map(repr, sorted(missing)))}, which neither the "
-                    f"set-up cell of {self.page.path} nor an exercise or import above line "
-                    f"{cell.line} makes; add it there, or do without"
-                )
+            self._expect_known(place, source, cell, exercise.name)
+
+    def _expect_known(self, place: str, source: str, cell: AuthoredCell, name: str) -> None:
+        missing = names(source).needs - self.known - {name}
+        if missing:
+            raise SourceError(
+                f"{place} uses {', '.join(map(repr, sorted(missing)))}, which neither the "
+                f"set-up cell of {self.page.path} nor an exercise or import above line "
+                f"{cell.line} makes; add it there, or do without"
+            )
 
     def _tag_dependents(self) -> None:
         """In the student's notebook, let the cells fail that need an unanswered exercise."""

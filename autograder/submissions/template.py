@@ -9,7 +9,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 
 from autograder import chapters
-from autograder.sources import SourceError
+from autograder.sources import GIVEN, SourceError
 from autograder.submissions.read import Cell, read
 from autograder.submissions.statements import NotPython, Statement, statements
 
@@ -59,7 +59,8 @@ class Template:
 
     @cached_property
     def given(self) -> tuple[Statement, ...]:
-        """What every answer may use: the set-up cell, and what other locked cells import.
+        """What every answer may use: the set-up cell, what other locked cells import, and what is
+        handed out whole.
 
         All but the course's own package, which judges and is not there when an answer is run.
         """
@@ -67,7 +68,11 @@ class Template:
             item
             for item in self.statements
             if self.cells[item.cell].id not in self.exercises
-            and (item.cell <= self._setup or _modules(item))
+            and (
+                item.cell <= self._setup
+                or _modules(item)
+                or self.cells[item.cell].id.endswith(GIVEN)
+            )
             and not any(name.split(".")[0] == "autograder" for name in _modules(item))
         )
 
