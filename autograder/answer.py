@@ -176,7 +176,7 @@ class Run:
         value: the result, plain data; an object that is none is an :class:`Answer`.
         grads: gradients by argument position or name (as ``str``), and by parameter name.
         args: the arguments as they were after the call, where ``echo`` was asked.
-        meter: ``largest`` and ``total`` elements of floating tensors made, where asked.
+        meter: the counts of :class:`autograder.guest.meter.Meter`, by name, where asked.
     """
 
     value: Any
@@ -217,7 +217,8 @@ class Answer:
             cotangent: gradient of the differentiated output; ones by default.
             of: which item of a tuple is differentiated; None where the output is one tensor.
             echo: return the arguments as they are afterwards.
-            meter: count the floating-point elements of the tensors that are made.
+            meter: count the elements of the floating-point tensors that are made, the matrix
+                products, and what Triton's interpreter loads and stores.
 
         Raises:
             AnswerRaised: the learner's code raised.
@@ -280,6 +281,15 @@ class Answer:
         return self._incoming(
             self._ask({"op": "fixture", "name": name, "args": list(args)}).get("value")
         )
+
+    def note(self, fact: Any) -> None:
+        """Add what a check found out from counts to what mistakes are recognised by.
+
+        Counts themselves do not take part, since no two answers make the same tensors.
+        """
+        note = getattr(self._link, "note", None)
+        if note is not None:  # a recorder's
+            note(fact)
 
     def accepts(self, implementation: Callable[..., Any]) -> bool:
         """Run the answer, a test that the learner wrote, on an implementation.

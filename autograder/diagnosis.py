@@ -50,6 +50,10 @@ class Recorder:
             self.trace.append({key: reply[key] for key in sorted(reply) if key != "meter"})
         return reply
 
+    def note(self, fact: Any) -> None:
+        """Remember what a check found out, see :meth:`autograder.answer.Answer.note`."""
+        self.trace.append({"value": fact})
+
 
 def same_trace(one: Trace | Prepared, other: Trace | Prepared) -> bool:
     """Whether two answers replied the same, up to rounding."""

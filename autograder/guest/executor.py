@@ -12,7 +12,8 @@ Requests (``op`` and its fields):
     (set before the call), ``wrt`` (positions and names of the arguments whose gradients are wanted;
     ``"parameters"`` adds those of the object), ``cotangent`` (a tensor for the differentiated
     output; by default ones), ``of`` (which item of a tuple is differentiated), ``echo`` (return the
-    arguments as they are after the call), ``meter`` (return the largest tensor made).
+    arguments as they are after the call), ``meter`` (return what :mod:`autograder.guest.meter`
+    counted).
 ``state`` / ``load`` / ``train``
     a module's ``state_dict``, loading into it (fields ``state`` and ``strict``), its mode (``on``).
 ``fixture``
@@ -35,10 +36,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from autograder.guest.fixtures import FIXTURES
+from autograder.guest.meter import Meter
 from autograder.guest.plain import Callback, NotPlain, Opaque, to_plain
 from autograder.guest.policy import Forbidding
 
@@ -98,7 +99,7 @@ class Executor:
         inputs = self._require_gradients(args, kwargs, wrt)
         if request.get("seed") is not None:
             torch.default_generator.manual_seed(request["seed"])
-        meter = _Meter() if request.get("meter") else contextlib.nullcontext()
+        meter = Meter() if request.get("meter") else contextlib.nullcontext()
         with meter:
             value = target(*args, **kwargs)
         reply: dict[str, Any] = {}
@@ -107,8 +108,8 @@ class Executor:
         reply["value"] = self._wrap(value)
         if request.get("echo"):
             reply["args"] = [to_plain(item, self._keep) for item in args]
-        if isinstance(meter, _Meter):
-            reply["meter"] = {"largest": meter.largest, "total": meter.total}
+        if isinstance(meter, Meter):
+            reply["meter"] = meter.counts()
         return reply
 
     def _do_state(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -244,29 +245,6 @@ class _Remote(torch.autograd.Function):
     def backward(ctx: Any, *cotangents: Tensor) -> Any:
         reply = ctx.ask({"backward": ctx.call, "cotangents": to_plain(list(cotangents))})
         return (None, None, None, *reply["value"])
-
-
-class _Meter(TorchDispatchMode):
-    """Counts elements of the floating-point tensors that are made: the largest, and all of them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.largest = 0
-        self.total = 0
-
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        result = func(*args, **(kwargs or {}))
-        for item in tree_leaves(result):
-            if isinstance(item, Tensor) and item.is_floating_point():
-                self.largest = max(self.largest, item.numel())
-                self.total += item.numel()
-        return result
 
 
 def _describe(error: BaseException) -> dict[str, Any]:

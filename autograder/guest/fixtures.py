@@ -11,6 +11,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from autograder.guest.kernels import launcher
+
 
 def linear(inputs: int, outputs: int) -> nn.Module:
     """A linear layer, shape (..., inputs) to (..., outputs)."""
@@ -40,6 +42,7 @@ def squared_error() -> Callable[[nn.Module, tuple[Tensor, Tensor]], Tensor]:
 
 
 FIXTURES: dict[str, Callable[..., Any]] = {
+    "launcher": launcher,
     "linear": linear,
     "squared_error": squared_error,
     "with_dropout": with_dropout,
