@@ -207,6 +207,8 @@ def verify(
 
 def _one_thread() -> None:
     torch.set_num_threads(1)
+    # kernels run as in the sandboxes at grading, on machines with a GPU too
+    os.environ["TRITON_INTERPRET"] = "1"
 
 
 def _verify_by_id(exercise_id: str, seeds: int) -> Report:

@@ -30,7 +30,7 @@ _START = Path(__file__).parent / "warm" / "start.py"
 _UNPRIVILEGED = 61_184
 _START_SECONDS = 120.0
 # what the set-up cells of the chapters import: each sandbox would import it anew
-_PRELOAD = ("numpy", "matplotlib.pyplot")
+_PRELOAD = ("numpy", "matplotlib.pyplot", "triton.language", "triton.runtime.interpreter")
 
 
 class SandboxUnavailable(RuntimeError):

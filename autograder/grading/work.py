@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 import warnings
 from collections.abc import Mapping
@@ -63,6 +64,8 @@ def prepare(options: Options) -> Grader:
         if options not in _graders:
             # One thread: the engine's processes and the other workers have the other cores.
             torch.set_num_threads(1)
+            # the bank's kernels run as the sandboxes run a learner's, on machines with a GPU too
+            os.environ["TRITON_INTERPRET"] = "1"
             with warnings.catch_warnings():
                 # the command says it once; each process need not
                 warnings.simplefilter("ignore")

@@ -55,13 +55,13 @@ class Watch:
     def __init__(self, regions: Sequence[tuple[str, int, int]] | None = None) -> None:
         self.regions = regions
         self.loaded = self.stored = self.dots = 0
-        self._patched: list[str] = []
+        self._patched: list[tuple[str, Any]] = []
         self._builder: Any = None
 
     def __enter__(self) -> Watch:
         """Put this between the interpreter and memory."""
         interpreter = sys.modules["triton.runtime.interpreter"]
-        self._builder = interpreter.interpreter_builder  # type: ignore[attr-defined]
+        self._builder = interpreter.interpreter_builder
         self._patch("create_masked_load", self._load)
         self._patch("create_masked_store", self._store)
         self._patch("create_atomic_rmw", self._atomic)

@@ -11,7 +11,6 @@ from torch.utils._pytree import tree_leaves
 
 from autograder.guest.kernels import Watch
 
-
 # Matrix products, and the place of their left factor among the arguments.
 _PRODUCTS = {"mm": 0, "bmm": 0, "mv": 0, "dot": 0, "addmm": 1, "baddbmm": 1, "addmv": 1}
 
