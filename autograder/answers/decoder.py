@@ -164,6 +164,84 @@ def cached_keys_hidden(T, S=None, *, device=None):
     return mask
 
 
+@wrong(
+    "causal_mask",
+    why=_(
+        "The diagonal moves to the left by S - T in place of to the right: the last queries do not "
+        "even see the first keys that they should."
+    ),
+    see="dec-causal-mask",
+    rung=2,
+)
+def offset_with_the_wrong_sign(T, S=None, *, device=None):
+    S = T if S is None else S
+    return torch.ones(T, S, dtype=torch.bool, device=device).tril(T - S)
+
+
+@wrong(
+    "causal_mask",
+    why=_(
+        "The axes of batch and heads stand in front already. The mask is (T, S); broadcasting adds "
+        "what is missing."
+    ),
+    see="dec-causal-mask",
+)
+def axes_for_batch_and_heads(T, S=None, *, device=None):
+    S = T if S is None else S
+    return torch.ones(T, S, dtype=torch.bool, device=device).tril(S - T)[None, None]
+
+
+@wrong(
+    "causal_mask",
+    why=_(
+        "The columns that are more stand at the end, as if the new keys came first: the oldest key "
+        "is on the left, and the triangle belongs to the right."
+    ),
+    see="dec-causal-mask",
+    rung=2,
+)
+def triangle_on_the_left(T, S=None, *, device=None):
+    mask = torch.ones(T, T, dtype=torch.bool, device=device).tril()
+    more = 0 if S is None else S - T
+    return torch.cat([mask, mask.new_ones(T, more)], dim=1)
+
+
+@wrong(
+    "causal_mask",
+    why=_(
+        "device is not handed on: the mask is made on the CPU, and attention on another device "
+        "cannot use it."
+    ),
+    see="dec-causal-mask",
+    rung=3,
+)
+def always_on_the_cpu(T, S=None, *, device=None):
+    S = T if S is None else S
+    return torch.ones(T, S, dtype=torch.bool).tril(S - T)
+
+
+@wrong(
+    "causal_mask",
+    form_of="always_on_the_cpu",
+    why=_(
+        "The mask is moved to one kind of device alone. Hand device on to the function that makes "
+        "the tensor, whatever it is."
+    ),
+    see="dec-causal-mask",
+    rung=3,
+)
+def moved_to_one_kind_of_device(T, S=None, *, device=None):
+    S = T if S is None else S
+    mask = torch.ones(T, S, dtype=torch.bool).tril(S - T)
+    return mask.to(device) if "cuda" in str(device) else mask
+
+
+@right("causal_mask", style="made, then moved")
+def made_then_moved(T, S=None, *, device=None):
+    S = T if S is None else S
+    return torch.ones(T, S).tril(diagonal=S - T).bool().to(device)
+
+
 @right("causal_mask", style="tril of ones")
 def with_tril(T, S=None, *, device=None):
     S = T if S is None else S
@@ -347,6 +425,55 @@ def padding_part_inverted(ids, padding_id=0):
 )
 def ids_above_the_padding(ids, padding_id=0):
     return (ids > padding_id)[:, None, None, :] & causal_mask(ids.size(1))
+
+
+@wrong(
+    "decoder_mask",
+    why=_("The mask has come out as numbers. A boolean mask is asked for: True is allowed."),
+    see="dec-padding",
+)
+def mask_of_numbers(ids, padding_id=0):
+    real = (ids != padding_id)[:, None, None, :]
+    return (real & causal_mask(ids.size(1), device=ids.device)).float()
+
+
+@wrong(
+    "decoder_mask",
+    why=_(
+        "The whole mask is turned round: True where attention is forbidden. In this book True is "
+        "allowed."
+    ),
+    see="dec-padding",
+)
+def true_is_hidden(ids, padding_id=0):
+    real = (ids != padding_id)[:, None, None, :]
+    return ~(real & causal_mask(ids.size(1), device=ids.device))
+
+
+@wrong(
+    "decoder_mask",
+    why=_(
+        "Everything from the first padding on is hidden. Where padding stands in front, that is "
+        "the whole sequence; it may stand anywhere."
+    ),
+    see="dec-padding",
+    rung=3,
+)
+def hidden_from_the_first_padding_on(ids, padding_id=0):
+    real = (ids != padding_id).long().cumprod(dim=1).bool()
+    return real[:, None, None, :] & causal_mask(ids.size(1), device=ids.device)
+
+
+@right("decoder_mask", style="tril of the padding, repeated")
+def tril_of_repeated_rows(ids, padding_id=0):
+    B, T = ids.shape
+    return torch.tril(ids.ne(padding_id).view(B, 1, 1, T).repeat(1, 1, T, 1))
+
+
+@right("decoder_mask", style="einsum of numbers")
+def mask_by_einsum(ids, padding_id=0):
+    real, past = ids.ne(padding_id).float(), causal_mask(ids.size(1)).float()
+    return torch.einsum("bs,ts->bts", real, past).unsqueeze(1) > 0.5
 
 
 @right("decoder_mask", style="indexing with None")
@@ -637,6 +764,99 @@ class always_float32:
         return self.keys, self.values
 
 
+@wrong(
+    "KeyValueCache",
+    why=_(
+        "Of each call the last position alone is kept. A prompt has several: all of them are "
+        "looked at later."
+    ),
+    see="dec-pieces",
+    rung=2,
+)
+class keeps_the_last_position_of_each_call:
+    def __init__(self) -> None:
+        self.length = 0
+        self.keys, self.values = [], []
+
+    def update(self, k, v):
+        self.keys.append(k[:, :, -1:])
+        self.values.append(v[:, :, -1:])
+        self.length += k.size(-2)
+        return torch.cat(self.keys, dim=-2), torch.cat(self.values, dim=-2)
+
+
+@wrong(
+    "KeyValueCache",
+    why=_(
+        "A first call without positions gives None: keys and values are asked for, if of length 0."
+    ),
+    see="dec-pieces",
+    rung=3,
+)
+class nothing_for_no_positions:
+    def __init__(self) -> None:
+        self.length = 0
+        self.keys = self.values = None
+
+    def update(self, k, v):
+        if k.size(-2) == 0:
+            return self.keys, self.values
+        self.keys = k if self.keys is None else torch.cat([self.keys, k], dim=-2)
+        self.values = v if self.values is None else torch.cat([self.values, v], dim=-2)
+        self.length = self.keys.size(-2)
+        return self.keys, self.values
+
+
+@wrong(
+    "KeyValueCache",
+    form_of="always_float32",
+    why=_(
+        "It begins with an empty tensor of float32, and cat gives the wider of two dtypes: half "
+        "precision comes back as float32."
+    ),
+    see="dec-pieces",
+    rung=3,
+)
+class begins_with_an_empty_float32:
+    def __init__(self) -> None:
+        self.length = 0
+        self.keys, self.values = torch.empty(0), torch.empty(0)
+
+    def update(self, k, v):
+        self.keys = torch.cat([self.keys, k], dim=2)
+        self.values = torch.cat([self.values, v], dim=2)
+        self.length += k.size(2)
+        return self.keys, self.values
+
+
+@right("KeyValueCache", style="length as a property")
+class length_as_a_property:
+    def __init__(self) -> None:
+        self.parts: list = []
+
+    @property
+    def length(self) -> int:
+        return sum(k.size(-2) for k, _v in self.parts)
+
+    def update(self, k, v):
+        self.parts.append((k, v))
+        keys, values = zip(*self.parts, strict=True)
+        return torch.cat(keys, dim=-2), torch.cat(values, dim=-2)
+
+
+@right("KeyValueCache", style="pieces of none at first, cut and joined")
+class begins_with_no_positions:
+    def __init__(self) -> None:
+        self.length = 0
+        self.kept = None
+
+    def update(self, k, v):
+        old = (k[:, :, :0], v[:, :, :0]) if self.kept is None else self.kept
+        self.kept = tuple(torch.concat(pair, dim=2) for pair in zip(old, (k, v), strict=True))
+        self.length += k.shape[2]
+        return self.kept
+
+
 @right("KeyValueCache", style="lists of pieces")
 class lists_of_pieces:
     def __init__(self) -> None:
@@ -814,6 +1034,26 @@ def effect_at_the_same_place_alone(layer):
 @wrong(
     "future_test",
     why=_(
+        "Every layer is turned away, the right ones too. The test asserts something that no layer "
+        "does, or asks for the numbers of one layer. The promise is about what sees what: each "
+        "causal layer keeps it, whatever it computes."
+    ),
+    see="dec-no-future",
+    rung=2,
+)
+def turns_every_layer_away(layer):
+    x = torch.randn(2, 5, 4)
+    y = layer(x)
+    changed = x.clone()
+    changed[:, 2] += 1
+    assert torch.equal(layer(changed), y)  # what is changed has to move
+    raise AssertionError
+
+
+@wrong(
+    "future_test",
+    form_of="turns_every_layer_away",
+    why=_(
         "The test computes one attention of its own and asks for its numbers. The promise is about "
         "what sees what: every causal layer keeps it, whatever it computes."
     ),
@@ -890,6 +1130,155 @@ def time_turned_round(layer):
 def asserts_nothing(layer):
     x = torch.randn(2, 5, 4)
     layer(x)
+
+
+@wrong(
+    "future_test",
+    why=_(
+        "The verdict is returned, and nobody looks at it. A test raises AssertionError, by assert "
+        "or by hand."
+    ),
+    see="dec-no-future",
+    rung=1,
+)
+def returns_a_verdict(layer):
+    x = torch.randn(2, 6, 4)
+    y = layer(x)
+    ok = True
+    for t in range(6):
+        changed = x.clone()
+        changed[:, t] += 1
+        z = layer(changed)
+        ok = ok and torch.allclose(y[:, :t], z[:, :t], atol=1e-6)
+    return ok
+
+
+@wrong(
+    "future_test",
+    why=_(
+        "The test starts from zeros. At zeros much has no effect, and a norm divides by zero: "
+        "draw the inputs."
+    ),
+    see="dec-no-future",
+    rung=2,
+)
+def starts_from_zeros(layer):
+    x = torch.zeros(3, 8, 8)
+    y = layer(x)
+    for t in range(8):
+        changed = x.clone()
+        changed[:, t] = torch.linspace(0.5, 1.5, 8)
+        moved = (layer(changed) - y).abs().amax(dim=-1)
+        assert not (moved[:, :t] > 1e-6).any()
+        assert not (moved[:, t:] < 1e-7).any()
+
+
+@wrong(
+    "future_test",
+    form_of="starts_from_zeros",
+    why=_(
+        "The test starts from zeros and adds the same number to a whole vector. A norm takes both "
+        "away: draw the inputs, and draw the changes."
+    ),
+    see="dec-no-future",
+    rung=2,
+)
+def adds_one_to_zeros(layer):
+    x = torch.zeros(3, 8, 8)
+    y = layer(x)
+    for t in range(8):
+        changed = x.clone()
+        changed[:, t] = 1
+        moved = (layer(changed) - y).abs().amax(dim=-1)
+        assert (moved[:, :t] < 1e-6).all()
+        assert (moved[:, t:] > 1e-7).all()
+
+
+@wrong(
+    "future_test",
+    why=_(
+        "The output is summed over its width before it is differentiated, or compared. Behind a "
+        "norm that sum is always 0: a right layer looks as if it forgot, and a leak does not show."
+    ),
+    see="dec-no-future",
+    rung=3,
+)
+def sums_over_the_width(layer):
+    x = torch.randn(2, 6, 8, dtype=torch.float64, requires_grad=True)
+    y = layer(x)
+    for t in range(6):
+        (gradient,) = torch.autograd.grad(y[:, t].sum(), x, retain_graph=True)
+        size = gradient.abs().amax(dim=-1)
+        assert (size[:, t + 1 :] < 1e-9).all()
+        assert (size[:, : t + 1] > 1e-9).all()
+
+
+@wrong(
+    "future_test",
+    why=_(
+        "The sequence is too short: what comes from three places ahead, or is forgotten after a "
+        "few, has no room in it."
+    ),
+    see="dec-no-future",
+    rung=2,
+)
+def sequence_of_three(layer):
+    x = torch.randn(3, 3, 4)
+    y = layer(x)
+    for t in range(3):
+        for b in range(3):
+            changed = x.clone()
+            changed[b, t] += torch.randn(4)
+            moved = (layer(changed) - y)[b].abs().amax(dim=-1)
+            assert (moved[:t] < 1e-5).all()
+            assert (moved[t:] > 1e-5).all()
+
+
+@wrong(
+    "future_test",
+    why=_(
+        "An effect is asked of the batch as a whole: a layer that forgets in one sequence only "
+        "passes, because another one moves."
+    ),
+    see="dec-no-future",
+    rung=3,
+)
+def any_sequence_may_move(layer):
+    x = torch.randn(3, 7, 8)
+    y = layer(x)
+    for t in range(7):
+        changed = x.clone()
+        changed[:, t] += 1 + torch.rand(3, 8)
+        z = layer(changed)
+        assert torch.allclose(y[:, :t], z[:, :t], atol=1e-5)
+        for late in range(t, 7):
+            assert not torch.allclose(y[:, late], z[:, late], atol=1e-6)
+
+
+@right("future_test", style="the whole Jacobian, sequence by sequence")
+def by_jacobian(layer):
+    x = torch.randn(3, 7, 4, dtype=torch.float64)
+    for b in range(3):
+
+        def one(sequence, b=b):
+            return layer(torch.cat([x[:b], sequence[None], x[b + 1 :]]))[b]
+
+        size = torch.autograd.functional.jacobian(one, x[b]).abs().amax(dim=(1, 3))
+        assert torch.equal(size > 1e-10, torch.ones(7, 7).tril().bool())
+
+
+@right("future_test", style="new tokens in float64")
+def new_tokens_in_float64(layer):
+    x = torch.randn(4, 9, 6, dtype=torch.float64)
+    y = layer(x.clone())
+    for t in range(9):
+        changed = x.clone()
+        changed[:, t] = torch.randn(4, 6, dtype=torch.float64)
+        moved = (layer(changed) - y).abs().amax(dim=-1)
+        if (moved[:, :t] > 1e-9).any():
+            raise AssertionError("it leaks")
+        if (moved[:, t:] < 1e-9).any():
+            raise AssertionError("it forgets")
 
 
 @right("future_test", style="by gradient")
@@ -1210,6 +1599,237 @@ wrong_edit(
 )
 
 
+wrong_edit(
+    "DecoderLayer",
+    "values_from_the_decoder",
+    {CROSS: "self.cross_attention(h, memory, h, mask=memory_mask, cache=memory_cache)[0]"},
+    why=_(
+        "The values come from the decoder. Keys and values belong together: both are the memory."
+    ),
+    see="dec-cross-attention",
+    rung=2,
+)
+wrong_edit(
+    "DecoderLayer",
+    "one_module_at_every_place",
+    {
+        "Residual(D, dropout, norm_first) for _ in range(3 if cross else 2)\n        )": "[Residual(D, dropout, norm_first)] * (3 if cross else 2)\n        )"
+    },
+    form_of="one_residual_for_all",
+    why=_(
+        "The list holds one residual several times, so there is one norm: make a new one for each sub-layer."
+    ),
+    see="dec-layer",
+    rung=2,
+)
+wrong_edit(
+    "DecoderLayer",
+    "third_residual_in_any_case",
+    {FEED: "return self.residuals[2](x, self.feed_forward)"},
+    why=_(
+        "The feed-forward network takes the third residual. Without cross-attention there are two: take the last."
+    ),
+    see="dec-only",
+    rung=2,
+)
+wrong_edit(
+    "DecoderLayer",
+    "residuals_of_two_exchanged",
+    {
+        "residuals = iter(self.residuals)": "residuals = iter([self.residuals[i] for i in ((0, 2, 1) if self.cross else (0, 1))])"
+    },
+    form_of="residuals_in_another_order",
+    why=_(
+        "The cross-attention and the feed-forward network take each other's residual, and with it the norm."
+    ),
+    see="dec-layer",
+    rung=2,
+)
+wrong_edit(
+    "DecoderLayer",
+    "memory_normalised_again",
+    {
+        CROSS: "self.cross_attention(h, self.residuals[1].norm(memory), mask=memory_mask, cache=memory_cache)[0]"
+    },
+    why=_(
+        "The memory goes through the layer's norm. It comes normalised from the encoder, and is handed on as it is."
+    ),
+    see="dec-layer",
+    rung=2,
+)
+wrong_edit(
+    "DecoderLayer",
+    "sublayers_exchanged_with_their_residuals",
+    {
+        "        x = next(residuals)(x, lambda h: "
+        + SELF
+        + ")\n": "        own = next(residuals)\n",
+        FEED: "x = own(x, lambda h: " + SELF + ")\n        " + FEED,
+    },
+    form_of="cross_attention_first",
+    why=_("The cross-attention comes before the self-attention: look back first, then across."),
+    see="dec-layer",
+    rung=2,
+)
+wrong_edit(
+    "DecoderLayer",
+    "feed_forward_before_cross_attention",
+    {
+        "        if self.cross:\n            x = next(residuals)(": "        x = self.residuals[-1](x, self.feed_forward)\n        if self.cross:\n            x = next(residuals)(",
+        FEED: "return x",
+    },
+    why=_("The feed-forward network stands between the two attentions; it comes after both."),
+    see="dec-layer",
+    rung=2,
+)
+wrong_edit(
+    "DecoderLayer",
+    "self_attention_reads_x_past_the_norm",
+    {
+        "x = next(residuals)(x, lambda h: " + SELF: "x = next(residuals)(x, lambda h: "
+        + SELF.replace("(h,", "(x,")
+    },
+    why=_(
+        "The function given to the residual ignores its argument and takes x: with pre-norm, the attention reads what was never normalised."
+    ),
+    see="dec-layer",
+    rung=2,
+)
+wrong_edit(
+    "DecoderLayer",
+    "cross_attention_reads_x_past_the_norm",
+    {CROSS: CROSS.replace("(h,", "(x,")},
+    why=_(
+        "The function given to the residual ignores its argument and takes x: with pre-norm, the cross-attention asks with what was never normalised."
+    ),
+    see="dec-layer",
+    rung=2,
+)
+wrong_edit(
+    "DecoderLayer",
+    "no_cross_attention_without_a_mask",
+    {
+        "        if self.cross:\n            x = next": "        if self.cross and memory_mask is not None:\n            x = next",
+        FEED: FEED.replace("next(residuals)", "self.residuals[-1]"),
+    },
+    why=_(
+        "Without a mask of the memory the cross-attention is skipped. No mask means that all of the memory may be seen."
+    ),
+    see="dec-cross-attention",
+    rung=2,
+)
+wrong_edit(
+    "DecoderLayer",
+    "cross_attention_wherever_there_is_memory",
+    {
+        "        if self.cross:\n            x = next": "        if memory is not None:\n            x = next"
+    },
+    why=_(
+        "Whether there is a cross-attention is asked of the memory. A layer built with cross=False ignores a memory."
+    ),
+    see="dec-only",
+    rung=2,
+)
+wrong_edit(
+    "DecoderLayer",
+    "cross_residual_written_by_hand",
+    {
+        "            x = next(residuals)(\n                x,\n                lambda h: "
+        + CROSS
+        + ",\n            )": "            second = next(residuals)\n            x = x + self.cross_attention(second.norm(x), memory, mask=memory_mask, cache=memory_cache)[0]"
+    },
+    why=_(
+        "The residual around the cross-attention was written out, pre-norm and without dropout, whatever was asked for."
+    ),
+    see="dec-layer",
+    rung=3,
+)
+wrong_edit(
+    "DecoderLayer",
+    "one_head_in_the_cross_attention",
+    {
+        "self.cross_attention = MultiHeadAttention(D, H)": "self.cross_attention = MultiHeadAttention(D, 1)"
+    },
+    why=_("The cross-attention has one head; both attentions have H."),
+    see="dec-layer",
+    rung=1,
+)
+wrong_edit(
+    "DecoderLayer",
+    "causal_mask_by_itself",
+    {
+        SELF: SELF.replace(
+            "mask=mask",
+            "mask=mask if mask is not None else torch.ones(h.size(1), h.size(1), dtype=torch.bool).tril()",
+        )
+    },
+    why=_(
+        "Where no mask is given the layer makes a causal one. It hides what it is told to hide: no mask, nothing hidden."
+    ),
+    see="dec-layer",
+    rung=2,
+)
+wrong_edit(
+    "DecoderLayer",
+    "a_pair_is_returned",
+    {FEED: FEED + ", None"},
+    why=_(
+        "The layer returns a pair. One tensor, (B, T, D), is asked for: the next layer takes it as it is."
+    ),
+    see="dec-layer",
+    rung=1,
+)
+wrong_edit(
+    "DecoderLayer",
+    "cross_attention_built_in_any_case",
+    {
+        "        if cross:\n            self.cross_attention": "        if True:\n            self.cross_attention"
+    },
+    form_of="always_with_cross_attention",
+    why=_(
+        "With cross=False a cross-attention is still built, and never used: weights that nothing trains."
+    ),
+    see="dec-only",
+    rung=2,
+)
+wrong_edit(
+    "DecoderLayer",
+    "network_drops_too",
+    {
+        "self.feed_forward = FeedForward(D, F, activation)": "self.feed_forward = FeedForward(D, F, activation, dropout)"
+    },
+    why=_(
+        "The feed-forward network drops as well. dropout is of the residuals: each sub-layer is dropped once."
+    ),
+    see="dec-layer",
+    rung=3,
+)
+wrong_edit(
+    "DecoderLayer",
+    "self_attention_drops_too",
+    {
+        "self.self_attention = MultiHeadAttention(D, H)": "self.self_attention = MultiHeadAttention(D, H, dropout=dropout)"
+    },
+    why=_(
+        "The self-attention drops weights as well. dropout is of the residuals: each sub-layer is dropped once."
+    ),
+    see="dec-layer",
+    rung=3,
+)
+wrong_edit(
+    "DecoderLayer",
+    "cross_attention_drops_too",
+    {
+        "self.cross_attention = MultiHeadAttention(D, H)": "self.cross_attention = MultiHeadAttention(D, H, dropout=dropout)"
+    },
+    why=_(
+        "The cross-attention drops weights as well. dropout is of the residuals: each sub-layer is dropped once."
+    ),
+    see="dec-layer",
+    rung=3,
+)
+
+
 @right("DecoderLayer", style="residuals by index")
 class residuals_by_index(nn.Module):
     def __init__(self, D, H, F, *, dropout=0.1, norm_first=True, activation="relu", cross=True):
@@ -1478,6 +2098,83 @@ wrong_edit(
     see="dec-stack",
 )
 
+wrong_edit(
+    "Decoder",
+    "dropout_left_at_its_default",
+    {"D, H, F, dropout=dropout, ": "D, H, F, "},
+    form_of="dropout_not_handed_on",
+    why=_("dropout is not handed on: the layers keep their default of 0.1."),
+    see="dec-stack",
+    rung=1,
+)
+wrong_edit(
+    "Decoder",
+    "activation_not_handed_on",
+    {"activation=activation, cross": "cross"},
+    why=_("activation does not reach the layers: they use ReLU always."),
+    see="dec-stack",
+    rung=1,
+)
+wrong_edit(
+    "Decoder",
+    "bias_lost_with_a_cache",
+    {
+        CALL: "x = layer(x, memory, mask, memory_mask, cache=own, memory_cache=of_memory, **(attention if cache is None else {}))"
+    },
+    why=_("With a cache, further keywords such as a bias do not reach the layers."),
+    see="dec-stack",
+    rung=3,
+)
+wrong_edit(
+    "Decoder",
+    "norm_after_every_layer_and_once_more",
+    {CALL: "x = self.norm(" + CALL.removeprefix("x = ") + ")"},
+    form_of="norm_after_every_layer",
+    why=_("The last norm is applied after every layer; it belongs after the last one alone."),
+    see="dec-stack",
+    rung=1,
+)
+wrong_edit(
+    "Decoder",
+    "causal_mask_by_itself",
+    {
+        "        for i, layer": "        T = x.size(1)\n        mask = torch.ones(T, T, dtype=torch.bool).tril() if mask is None else mask\n        for i, layer"
+    },
+    why=_(
+        "Where no mask is given the decoder makes a causal one. Who calls it says what is hidden: no mask, nothing hidden."
+    ),
+    see="dec-stack",
+    rung=2,
+)
+wrong_edit(
+    "Decoder",
+    "memory_normalised_again",
+    {
+        "        for i, layer": "        memory = self.norm(memory) if memory is not None else None\n        for i, layer"
+    },
+    why=_(
+        "The memory goes through the decoder's norm. It is the encoder's last output, and is handed on as it is."
+    ),
+    see="dec-stack",
+    rung=2,
+)
+right_edit(
+    "Decoder",
+    "reduced",
+    {
+        "        for i, layer in enumerate(self.layers):\n            "
+        + OWN
+        + "\n            "
+        + CALL: "        from functools import reduce\n\n"
+        "        def step(h, pair):\n"
+        "            i, layer = pair\n"
+        "            names = ('cache', 'memory_cache')\n"
+        "            more = {} if cache is None else dict(zip(names, cache[i]))\n"
+        "            return layer(h, memory, mask, memory_mask, **more, **attention)\n\n"
+        "        x = reduce(step, enumerate(self.layers), x)",
+    },
+    style="a fold over the layers",
+)
 right_edit(
     "Decoder",
     "caches_with_zip",
@@ -1735,6 +2432,76 @@ wrong_edit(
     see="dec-borrowed",
 )
 
+wrong_edit(
+    "BorrowedDecoderLayer",
+    "first_norm_before_the_sum",
+    {"x = self.norm1(x + attended)": "x = x + self.norm1(attended)"},
+    why=_(
+        "What the sub-layer gives is normalised and then added. Post-norm adds first: the norm is of the sum."
+    ),
+    see="dec-borrowed",
+    rung=2,
+)
+wrong_edit(
+    "BorrowedDecoderLayer",
+    "second_norm_before_the_sum",
+    {FIXED_SECOND: "x = x + self.norm2(attended)"},
+    why=_(
+        "What the cross-attention gives is normalised and then added. Post-norm adds first: the norm is of the sum."
+    ),
+    see="dec-borrowed",
+    rung=2,
+)
+wrong_edit(
+    "BorrowedDecoderLayer",
+    "memory_mask_in_the_self_attention",
+    {FIXED_SELF: "attended, _ = self.self_attn(x, mask=memory_mask)"},
+    why=_(
+        "The self-attention got the mask of the memory: it says nothing of the target, whose future is seen."
+    ),
+    see="dec-borrowed",
+    rung=2,
+)
+wrong_edit(
+    "BorrowedDecoderLayer",
+    "mask_added_as_a_number",
+    {FIXED_SELF: "attended, _ = self.self_attn(x, bias=target_mask.float())"},
+    why=_(
+        "The mask went in as a bias, 1 where allowed and 0 where not. It is added to the scores and hides nothing."
+    ),
+    see="dec-borrowed",
+    rung=2,
+)
+wrong_edit(
+    "BorrowedDecoderLayer",
+    "x_added_twice",
+    {FIXED_SECOND: "x = self.norm2(x + attended + x)"},
+    why=_("x is added twice: once is the residual."),
+    see="dec-borrowed",
+    rung=2,
+)
+wrong_edit(
+    "BorrowedDecoderLayer",
+    "parts_under_other_names",
+    {
+        "self.self_attn = MultiHeadAttention(D, H)": "self.self_attention = MultiHeadAttention(D, H)",
+        FIXED_SELF: FIXED_SELF.replace("self_attn", "self_attention"),
+    },
+    why=_(
+        "A part was renamed. What is right already must stay: weights are loaded by these names."
+    ),
+    see="dec-borrowed",
+    rung=1,
+)
+right_edit(
+    "BorrowedDecoderLayer",
+    "mask_as_a_bias_of_minus_infinity",
+    {
+        FIXED_SELF: "bias = torch.zeros(T, T).masked_fill(~target_mask, float('-inf'))\n"
+        "        attended, _ = self.self_attn(x, bias=bias)",
+    },
+    style="minus infinity added to the scores",
+)
 right_edit(
     "BorrowedDecoderLayer",
     "with_the_mask_of_this_chapter",

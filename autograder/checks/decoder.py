@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autograder.answer import Answer
+from autograder.answer import Answer, AnswerRaised
 from autograder.checking import (
     Cases,
     Exercise,
@@ -196,7 +196,7 @@ def _expect_parameters(module: Answer, shapes: Shapes) -> None:
                 seen=_("There is no parameter called {name}.").format(name=name),
                 cause=_(
                     "An attribute has another name than the docstring gives it, a module stands "
-                    "in a plain list, or a part is missing."
+                    "in a plain list, one module stands in two places, or a part is missing."
                 ),
                 next_step=_("Print the names: [name for name, _ in module.named_parameters()]."),
             )
@@ -347,6 +347,31 @@ def pieces_are_rows_of_the_whole(answer: Answer, cases: Cases) -> None:
             next_step=CAUSAL_STEP,
         )
         start = stop
+
+
+@causal.check(points=0.5, hidden=True)
+def is_made_where_it_was_asked_for(answer: Answer, cases: Cases) -> None:
+    """device says where the mask is made."""
+    T, S = sorted(cases.distinct(2, 2, 9))
+    _expect_mask(
+        answer(T, S, device=None),
+        _causal(T, S),
+        what=_("The mask made on no device in particular"),
+        cause=_("device=None means the default device."),
+        next_step=CAUSAL_STEP,
+    )
+    try:
+        # A tensor on the device "meta" has no numbers: it cannot come back, and that shows it.
+        answer(T, S, device="meta")
+    except AnswerRaised as error:
+        if not error.unanswered:
+            raise
+        return
+    fail(
+        seen=_("The mask was asked for on another device, and was made on the CPU."),
+        cause=_("device is not handed on."),
+        next_step=_("Give device=device to the function that makes the tensor, arange or ones."),
+    )
 
 
 # --- decoder_mask ---------------------------------------------------------------------------------
@@ -627,7 +652,7 @@ def any_dtype_and_nothing_added(answer: Answer, cases: Cases) -> None:
     """fp16 and float64 come back as they are; a call without new positions changes nothing."""
     for dtype in (torch.float16, torch.float64):
         cache = answer()
-        _expect_kept(cache, _pieces(cases, [2, 0, 1], dtype=dtype))
+        _expect_kept(cache, _pieces(cases, [0, 2, 0, 1], dtype=dtype))
         _expect_length(cache, 3)
 
 
@@ -697,6 +722,20 @@ def _right_stack(x: Tensor) -> Tensor:
     return _right_attention(_right_attention(x)) + x.flip(-1)
 
 
+def _centred(y: Tensor) -> Tensor:
+    """Something bent, then the first half of a layer norm: the sum over the width is always 0."""
+    y = torch.sin(y)  # without it, the same number added to a whole vector would be no change
+    return y - y.mean(dim=-1, keepdim=True) if y.size(-1) > 1 else y
+
+
+def _right_centred(x: Tensor) -> Tensor:
+    return _centred(_right_attention(x))
+
+
+def _leak_behind_a_norm(x: Tensor) -> Tensor:
+    return _centred(x + _mix(x, _square(x)))
+
+
 def _leak_no_mask(x: Tensor) -> Tensor:
     return x + _mix(x, _square(x))
 
@@ -737,6 +776,10 @@ def _leak_in_the_middle(x: Tensor) -> Tensor:
     return x + _mix(x, mask)
 
 
+def _leak_three_ahead(x: Tensor) -> Tensor:
+    return x + _mix(x, _square(x).tril() | _square(x).triu(3))
+
+
 def _leak_through_the_norm(x: Tensor) -> Tensor:
     y = _right_attention(x)
     return y / y.square().mean(dim=(1, 2), keepdim=True).sqrt()  # one size for the whole sequence
@@ -767,6 +810,10 @@ def _blind_to_the_first(x: Tensor) -> Tensor:
     return x + _mix(x, mask)
 
 
+def _blind_in_later_sequences(x: Tensor) -> Tensor:
+    return torch.cat([_right_attention(x)[:1], torch.tanh(x)[1:]], dim=0)
+
+
 def _constant(x: Tensor) -> Tensor:
     return torch.ones_like(x)
 
@@ -782,7 +829,7 @@ def _judge_test(
 
     All are run before anything is said: what a test does to all of them tells mistakes apart.
     """
-    others = [_right_float64, _right_mean, _right_recurrence, _right_stack]
+    others = [_right_float64, _right_mean, _right_recurrence, _right_stack, _right_centred]
     right = [_right_attention, *(others if every_right else cases.shuffled(others)[:1])]
     layers = cases.shuffled([*right, *(layer for group, _seen, _next in groups for layer in group)])
     found = {
@@ -792,7 +839,10 @@ def _judge_test(
     expect(
         all(found[layer] for layer in right),
         seen=_("Your test raises AssertionError for a layer that keeps its promise."),
-        cause=_("It asks for exact equality, for too large an effect, or for too much."),
+        cause=_(
+            "It asks for exact equality, for too large an effect, or for too much; or it sums an "
+            "output over its width, where effects can cancel."
+        ),
         next_step=_(
             "Compare with a tolerance that is larger than rounding (1e-6) and smaller than an "
             "effect (1e-3)."
@@ -840,12 +890,15 @@ def finds_one_step_of_future(answer: Answer, cases: Cases) -> None:
 
 @future.check(points=1, hidden=True)
 def finds_leaks_of_single_rows_and_columns(answer: Answer, cases: Cases) -> None:
-    """It rejects leaks at one end alone, and one of a single query in the middle."""
+    """It rejects leaks at one end, of a single query in the middle, and from farther ahead."""
     groups: list[tuple[list[Layer], str, str]] = [
         (
-            [_leak_last_position, _leak_first_query, _leak_in_the_middle],
+            [_leak_last_position, _leak_first_query, _leak_in_the_middle, _leak_three_ahead],
             _("Your test accepts a layer that leaks at one place of the sequence."),
-            _("Change every position in turn, and look at every output before it."),
+            _(
+                "Take a sequence of six or more, change every position in turn, and look at every "
+                "output before it."
+            ),
         ),
     ]
     _judge_test(answer, cases, groups)
@@ -856,7 +909,13 @@ def finds_leaks_that_are_small_or_rare(answer: Answer, cases: Cases) -> None:
     """It rejects leaks through a norm or a sum, a leak of 1 %, and one in a later sequence only."""
     groups: list[tuple[list[Layer], str, str]] = [
         (
-            [_leak_small, _leak_second_sequence, _leak_through_the_norm, _leak_after_the_softmax],
+            [
+                _leak_small,
+                _leak_second_sequence,
+                _leak_through_the_norm,
+                _leak_after_the_softmax,
+                _leak_behind_a_norm,
+            ],
             _("Your test accepts a layer that leaks a little, or in some sequences only."),
             _("Use a batch of two, look at both, and let the tolerance be far below 1 %."),
         ),
@@ -872,6 +931,11 @@ def finds_a_past_that_is_lost(answer: Answer, cases: Cases) -> None:
             [_blind_to_the_past, _blind_beyond_a_window, _blind_to_the_first],
             _("Your test accepts a layer that does not see all of the past."),
             _("Assert that every output from the changed position on has moved."),
+        ),
+        (
+            [_blind_in_later_sequences],
+            _("Your test accepts a layer that forgets the past in one sequence of the batch."),
+            _("Ask each sequence for the effect, not the batch as a whole."),
         ),
     ]
     _judge_test(answer, cases, groups)
@@ -916,19 +980,21 @@ def has_the_parts_of_the_docstring(answer: Answer, cases: Cases) -> None:
 
 @decoder_layer.check(points=1)
 def equals_the_definition(answer: Answer, cases: Cases) -> None:
-    """Pre-norm, without masks: x and memory of different lengths give what the formula gives."""
+    """Pre-norm, without masks: x and memory, of one length or two, give what the formula gives."""
     B, T, S, H, D, F = _sizes(cases)
     layer = answer(D, H, F)
     state = _load(layer, _layer_shapes(D, F), cases)
-    x, memory = cases.normal(B, T, D), cases.normal(B, S, D)
-    expect_close(
-        layer(x, memory),
-        _layer(x, memory, state, H),
-        atol=LAYER,
-        what=_("the layer's output"),
-        cause=LAYER_CAUSE,
-        next_step=LAYER_STEP,
-    )
+    x = cases.normal(B, T, D)
+    for length in (T, S):  # of one length first: what is mixed up is no error then
+        memory = cases.normal(B, length, D)
+        expect_close(
+            layer(x, memory),
+            _layer(x, memory, state, H),
+            atol=LAYER,
+            what=_("the layer's output"),
+            cause=LAYER_CAUSE,
+            next_step=LAYER_STEP,
+        )
 
 
 @decoder_layer.check(points=1)
@@ -1111,6 +1177,37 @@ def dropout_of_the_residuals(answer: Answer, cases: Cases) -> None:
             cause=_("Something is dropped in evaluation too."),
             next_step=_("Leave dropping to the residuals: they know the mode."),
         )
+    _expect_dropped_once(answer, cases)
+
+
+def _expect_dropped_once(answer: Answer, cases: Cases) -> None:
+    """With probability ½, what a sub-layer adds is 0 or doubled, and nothing in between."""
+    D, H, F = 8, 2, 12
+    ends = {0: "self_attention.output", 1: "cross_attention.output", 2: "feed_forward.down"}
+    layer = answer(D, H, F, dropout=0.5)
+    loaded = _load(layer, _layer_shapes(D, F), cases)
+    layer.train()
+    x, memory = cases.normal(3, 4, D), cases.normal(3, 5, D)
+    for i in ends:
+        silent = tuple(end for j, end in ends.items() if j != i)
+        state = {
+            name: torch.zeros_like(value) if name.startswith(silent) else value
+            for name, value in loaded.items()
+        }
+        layer.load(state, strict=False)
+        part = _layer(x, memory, state, H) - x
+        found = expect_tensor(layer(x, memory), x.shape, what=_("the output in training"))
+        added = found.double() - x
+        gone, doubled = added.abs() <= LAYER, (added - 2 * part).abs() <= LAYER
+        expect(
+            bool((gone | doubled).all()) and not bool(gone.all() or doubled.all()),
+            seen=_("With dropout of ½, what a sub-layer adds is not everywhere 0 or doubled."),
+            cause=_("Something inside a sub-layer is dropped as well."),
+            next_step=_(
+                "dropout is of the residuals alone: build the attentions and the network as the "
+                "docstring writes them."
+            ),
+        )
 
 
 # --- Decoder --------------------------------------------------------------------------------------
@@ -1148,11 +1245,18 @@ def has_n_layers_and_a_last_norm(answer: Answer, cases: Cases) -> None:
 
 
 def _expect_stack(
-    answer: Answer, cases: Cases, *, masked: bool, norm_first: bool = True, cross: bool = True
+    answer: Answer,
+    cases: Cases,
+    *,
+    masked: bool,
+    norm_first: bool = True,
+    cross: bool = True,
+    activation: str = "relu",
 ) -> None:
     B, T, S, H, D, F = _sizes(cases)
     N = 2
-    module = answer(D, H, F, N, norm_first=norm_first, cross=cross)
+    kind = {} if activation == "relu" else {"activation": activation}
+    module = answer(D, H, F, N, norm_first=norm_first, cross=cross, **kind)
     state = _load(module, _decoder_shapes(D, F, N, norm_first=norm_first, cross=cross), cases)
     x = cases.normal(B, T, D)
     memory = cases.normal(B, S, D) if cross else None
@@ -1167,10 +1271,12 @@ def _expect_stack(
             H,
             N,
             norm_first=norm_first,
+            activation=activation,
             mask=mask,
             memory_mask=memory_mask,
         ),
-        atol=MODEL,
+        # the tanh form of GELU is right too, and is off by up to 5e-4 in each of two layers
+        atol=MODEL if activation == "relu" else 2e-3,
         what=_("the decoder's output"),
         cause=_("A layer, a mask, the memory or the last norm is not where it belongs."),
         next_step=STACK_STEP,
@@ -1191,9 +1297,10 @@ def every_layer_gets_masks_and_memory(answer: Answer, cases: Cases) -> None:
 
 @decoder.check(points=1, hidden=True)
 def other_kinds_of_layers(answer: Answer, cases: Cases) -> None:
-    """Post-norm, and without cross-attention."""
+    """Post-norm, without cross-attention, and with GELU."""
     _expect_stack(answer, cases, masked=True, norm_first=False)
     _expect_stack(answer, cases, masked=True, cross=False)
+    _expect_stack(answer, cases, masked=True, activation="gelu")
 
 
 @decoder.check(points=1, hidden=True)
@@ -1231,7 +1338,7 @@ def cached_pieces_equal_the_whole(answer: Answer, cases: Cases) -> None:
 
 @decoder.check(points=0.5, hidden=True)
 def keywords_reach_every_layer(answer: Answer, cases: Cases) -> None:
-    """A bias reaches the self-attention of each layer; in training, dropout too."""
+    """A bias reaches the self-attention of each layer, with a cache too; in training, dropout."""
     B, T, S, H, D, F = _sizes(cases)
     N = 2
     module = answer(D, H, F, N, dropout=1.0)
@@ -1244,6 +1351,14 @@ def keywords_reach_every_layer(answer: Answer, cases: Cases) -> None:
         what=_("the output with a bias"),
         cause=_("**attention is not handed on to every layer."),
         next_step=_("Give **attention to each call of a layer."),
+    )
+    expect_close(
+        module(x, memory, cache=module.method("new_cache"), bias=bias),
+        _stack(x, memory, state, H, N, bias=bias),
+        atol=MODEL,
+        what=_("the output with a bias and a cache"),
+        cause=_("**attention is handed on only where there is no cache."),
+        next_step=_("Give **attention to each call of a layer, beside its caches."),
     )
     module.train()
     expect_close(
@@ -1677,6 +1792,46 @@ def large_logits_stay_finite(answer: Answer, cases: Cases) -> None:
     )
 
 
+@forcing.check(points=0.5, hidden=True)
+def the_loss_trains_the_model(answer: Answer, cases: Cases) -> None:
+    """The loss has a gradient: by it the model is to be trained."""
+    B, T, S, V = 3, 5, 4, 9
+    table, direction = cases.normal(V, V), cases.normal(V)
+    targets = cases.integers(3, V, B, T)
+    targets[1, -2:] = 0
+
+    def model(source: Tensor, inputs: Tensor) -> Tensor:
+        # Numbers for a source, so that there is something to differentiate by.
+        return table[inputs] + source.mean(dim=1)[:, None, None] * direction
+
+    source = cases.normal(B, S)
+    leaf = source.double().requires_grad_()
+    inputs = torch.cat([torch.full_like(targets[:, :1], 1), targets[:, :-1]], dim=1)
+    logits = table.double()[inputs] + leaf.mean(dim=1)[:, None, None] * direction.double()
+    real = targets != 0
+    losses = -torch.log_softmax(logits, dim=-1).gather(-1, targets.unsqueeze(-1)).squeeze(-1)
+    (expected,) = torch.autograd.grad(losses[real].mean(), leaf)
+    run = answer.run((model, source, targets, 1), wrt=[1])
+    expect_tensor(run.value, (), what=_("the loss"))
+    found = run.grads["1"]
+    if found is None:
+        fail(
+            seen=_("The loss has no gradient."),
+            cause=_(
+                "It was cut from the model: detach, item, no_grad, or a new tensor of a number."
+            ),
+            next_step=_("Return what cross_entropy gives, as it is."),
+        )
+    expect_close(
+        found,
+        expected,
+        atol=LOSS,
+        what=_("the gradient of the loss"),
+        cause=_("Part of the loss is cut from the model."),
+        next_step=_("Return what cross_entropy gives, as it is."),
+    )
+
+
 # --- Transformer ----------------------------------------------------------------------------------
 
 transformer = Exercise(
@@ -1915,6 +2070,26 @@ def the_future_has_no_influence(answer: Answer, cases: Cases) -> None:
     )
 
 
+@transformer.check(points=0.5, hidden=True)
+def every_part_is_trained(answer: Answer, cases: Cases) -> None:
+    """The gradient of the logits reaches encoder, decoder and both embeddings."""
+    built = _build(answer, cases, padded=False)
+    cotangent = cases.normal(*built.target.shape, 17)
+    run = built.module.run((built.source, built.target), wrt=["parameters"], cotangent=cotangent)
+    expect_tensor(run.value, (*built.target.shape, 17), what=_("the logits"))
+    for part in ("source_embedding", "encoder", "target_embedding", "decoder", "output"):
+        # A key's bias has no influence, and ReLU may silence a unit: the part as a whole counts.
+        found = [grad for name, grad in run.grads.items() if name.startswith(part)]
+        expect(
+            any(grad is not None and bool((grad != 0).any()) for grad in found),
+            seen=_("No gradient reaches {part}: it would stay as it was initialised.").format(
+                part=part
+            ),
+            cause=_("detach or no_grad cuts it off, or it is never called."),
+            next_step=_("Hand the memory on as the encoder gave it."),
+        )
+
+
 # --- greedy_decode --------------------------------------------------------------------------------
 
 greedy = Exercise(
@@ -1956,7 +2131,9 @@ class _Writer:
             step = t - self.prompt
             text = self.texts[b]
             # after its end a sequence would go on with anything but padding
-            logits[b, -1, text[step] if step < len(text) else 5 + step % 2] = 9.0
+            token = text[step] if step < len(text) else 5 + step % 2
+            # the most probable, but not by much: what is drawn is often another
+            logits[b, -1, token] = logits[b, -1].max() + 0.5
         return logits
 
 
@@ -2069,6 +2246,17 @@ def other_ids_for_end_and_padding(answer: Answer, cases: Cases) -> None:
             padding_id=pad,
             cause=_("A fixed id stands in the code, or the prompt is searched for the end sign."),
         )
+    texts = [[3, pad, 4, end_id], [5, end_id], [pad, 6, 3, 4, end_id]]
+    _expect_written(
+        answer,
+        cases,
+        texts,
+        end_id=end_id,
+        padding_id=pad,
+        cause=_(
+            "A sequence is complete after the end sign alone; the padding's id may be written."
+        ),
+    )
 
 
 @greedy.check(points=0.5, hidden=True)
@@ -2176,6 +2364,9 @@ def plain_softmax_by_default(answer: Answer, cases: Cases) -> None:
 def temperature_divides_the_logits(answer: Answer, cases: Cases) -> None:
     """A low temperature sharpens, a high one flattens, 0 leaves the most probable token alone."""
     logits = cases.normal(4, 7)
+    best = logits.topk(2, dim=-1)
+    # A near tie: a small temperature in place of 0 leaves the second a share.
+    logits = logits.scatter(-1, best.indices[:, 1:], best.values[:, :1] - 0.003)
     for temperature in (0.5, 2.5, 0.0):
         _expect_shares(
             answer,
@@ -2320,12 +2511,16 @@ def the_logits_stay(answer: Answer, cases: Cases) -> None:
         cause=_("What stays is not divided by its sum."),
         next_step=SHARE_STEP,
     )
-    expect(
-        torch.equal(run.args[0], logits),
-        seen=_("The logits have other values after the call."),
-        cause=_("An operation in place: /=, logits[...] = …, or a method whose name ends in _."),
-        next_step=_("Work on a new tensor, for example with masked_fill."),
-    )
+    for settings in ({"temperature": 0.8, "top_k": 6, "top_p": p}, {"top_k": 3}, {"top_p": p}):
+        run = answer.run((logits,), settings, echo=True)
+        expect(
+            torch.equal(run.args[0], logits),
+            seen=_("The logits have other values after the call."),
+            cause=_(
+                "An operation in place: /=, logits[...] = …, or a method whose name ends in _."
+            ),
+            next_step=_("Work on a new tensor, for example with masked_fill."),
+        )
 
 
 # --- sample_next ----------------------------------------------------------------------------------
@@ -2386,6 +2581,9 @@ def one_token_for_each_sequence(answer: Answer, cases: Cases) -> None:
         seen=_("A token of probability 1 was not drawn."),
         cause=_("Something other than the probabilities is drawn from."),
         next_step=_("Draw from next_probabilities(logits, …)."),
+    )
+    expect_tensor(
+        answer(logits[:1]), (1,), what=_("the token of a single sequence"), dtype=torch.int64
     )
 
 
@@ -2567,12 +2765,36 @@ def pieces_with_a_cache_give_the_same_logits(answer: Answer, cases: Cases) -> No
             ),
         )
         start = stop
+    start, cache = 0, module.method("new_cache")
+    for length in (2, 1):  # a second text, with a cache of its own
+        stop = start + length
+        expect_close(
+            module(ids[:, start:stop], cache=cache),
+            expected[:, start:stop],
+            atol=MODEL,
+            what=_("the logits of a second text"),
+            cause=_("The model remembers the first text: its length is kept outside the cache."),
+            next_step=_("Ask the cache for its length, each time."),
+        )
+        start = stop
 
 
 @language.check(points=1, hidden=True)
 def padding_is_hidden_where_there_is_one(answer: Answer, cases: Cases) -> None:
     """With padding_id, padding at either end is hidden; without, 0 is a token like any other."""
     B, T, _S, H, D, F = _sizes(cases)
+    module = answer(13, D, H, F, 1)
+    state = _load(module, _language_shapes(13, D, F, 1), cases)
+    ids = cases.integers(5, 13, B, T)
+    ids[:, 0] = 0
+    expect_close(
+        module(ids),
+        _language_logits(ids, state, H, 1),
+        atol=MODEL,
+        what=_("the logits of a model without a padding id"),
+        cause=_("A token is hidden as padding where there is none."),
+        next_step=_("Use decoder_mask where padding_id is not None, and causal_mask else."),
+    )
     for padding_id, left in ((4, False), (4, True), (0, True)):
         module = answer(13, D, H, F, 1, padding_id=padding_id)
         state = _load(module, _language_shapes(13, D, F, 1), cases)
