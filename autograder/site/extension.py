@@ -1,5 +1,6 @@
 """The Sphinx extension of the book; ``_config.yml`` names it."""
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from autograder.site.worked import PageError, alternatives, page_notebook
 logger = logging.getLogger(__name__)
 
 ALTERNATIVES = "book_alternatives"
+
+LOOK = (".css", ".html", ".js", ".py", ".svg")
 
 # Where a page is opened from a disk, a browser forbids the search to read others for their text.
 SEARCH = "DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = location.protocol !== 'file:';"
@@ -84,6 +87,17 @@ def leave_out_authored_pages(app: Sphinx, config: Config) -> None:
     ]
 
 
+def notice_another_look(app: Sphinx, config: Config) -> None:
+    """Build every page again where style, templates or this package changed (``config-inited``).
+
+    Sphinx looks at the pages' sources only.
+    """
+    folders = (Path(app.srcdir) / "book" / "_site", Path(__file__).parent)
+    files = sorted(path for folder in folders for path in folder.rglob("*") if path.suffix in LOOK)
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in files))
+    config.book_look = digest.hexdigest()
+
+
 class ExerciseCards(SphinxPostTransform):
     """Wraps an exercise's badges, cell, check, hints and answer in one box."""
 
@@ -142,6 +156,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Register with Sphinx."""
     app.add_config_value("book_worked", "_build/worked", "env", [str])
     app.add_config_value("book_page", "_build/page", "env", [str])
+    app.add_config_value("book_look", "", "env", [str])
     app.add_config_value("book_planned", {}, "env", [dict])
     # Jupyter Book sets it whether or not sphinx_comments, which reads it, is among the extensions.
     app.add_config_value("comments_config", {}, "", [dict])
@@ -149,6 +164,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_post_transform(ExerciseCards)
     app.add_post_transform(PlannedChapters)
     app.connect("config-inited", leave_out_authored_pages)
+    app.connect("config-inited", notice_another_look)
     app.connect("source-read", read_worked_page)
     app.connect("doctree-read", describe_pictures)
     app.connect("html-page-context", lighten_scripts, priority=900)
