@@ -26,12 +26,17 @@ OpenLink = Callable[[Callbacks], Link]
 
 @dataclass
 class Outcome:
-    """What one check said of one answer: no message means that it passed."""
+    """What one check said of one answer: no message means that it passed.
+
+    Attributes:
+        key: two outcomes of one judge with the same key are the same; "" where there is none.
+    """
 
     trace: Trace
     message: Message | None = None
     lost: str | None = None
     unanswered: bool = False
+    key: str = ""
 
 
 class Judge:

@@ -45,7 +45,7 @@ class Wire:
             raise EOFError
         return part
 
-    def wait(self, seconds, *, to_send):
+    def wait(self, seconds, *, to_send=False, to_receive=False):
         time.sleep(min(seconds, 0.002))
         self.cpu += 0.01 if not self.sleeping else 0
 

@@ -93,8 +93,8 @@ class PipeTransport:
         part, self._rest = self._rest[:size], self._rest[size:]
         return part
 
-    def wait(self, seconds: float, *, to_send: bool) -> None:
-        """See :class:`autograder.engine.link.Transport`."""
+    def wait(self, seconds: float, *, to_send: bool = False, to_receive: bool = False) -> None:
+        """See :class:`autograder.engine.link.Transport`. News of both kinds wakes it."""
         if self._arrived.empty():
             self._news.wait(seconds)
         self._news.clear()

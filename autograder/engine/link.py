@@ -16,18 +16,21 @@ import select
 import shutil
 import signal
 import time
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar, cast
 
 from torch import Tensor
 
 from autograder.answer import LinkLost
 from autograder.engine.limits import Limits
 from autograder.guest.plain import NotPlain
-from autograder.guest.wire import HEADER, Garbled, decode, encode
+from autograder.guest.wire import HEADER, Garbled, decode, encode, frame
 
+T = TypeVar("T")
 Ask = Callable[[dict[str, Any]], dict[str, Any]]
+_PART = 2**16
 _MAX_FILES = 2_048
+_CORES = os.cpu_count() or 1
 _TICK = 0.2  # seconds between looks at a process that takes its time
 
 
@@ -46,8 +49,8 @@ class Transport(Protocol):
         """
         ...
 
-    def wait(self, seconds: float, *, to_send: bool) -> None:
-        """Wait until bytes are there (or can be sent), at most so long."""
+    def wait(self, seconds: float, *, to_send: bool = False, to_receive: bool = False) -> None:
+        """Wait until bytes can be sent, or are there, at most so long."""
         ...
 
     def cpu_seconds(self) -> float:
@@ -94,7 +97,7 @@ class _Clock:
         used = cpu - self._start_cpu + self._slept
         if used >= self._seconds or now - self._wall >= self._wall_seconds:
             raise LinkLost("timeout")
-        return min(_TICK, max(0.005, (self._seconds - used) / (os.cpu_count() or 1)))
+        return min(_TICK, max(0.005, (self._seconds - used) / _CORES))
 
     def excuse(self, seconds: float) -> None:
         """Time that the trusted side took meanwhile."""
@@ -145,10 +148,15 @@ class SandboxLink:
 
     def open(self, opening: dict[str, Any]) -> None:
         """Run the cells. A link that is lost here says so at the first request."""
+
+        def start() -> dict[str, Any]:
+            report = self._converse(opening, self._limits.startup_seconds)
+            if not _startup_is_well_formed(report):
+                raise Garbled("not a report")
+            return cast(dict[str, Any], report)
+
         with contextlib.suppress(LinkLost):
-            self.startup = self._exchange(
-                opening, self._limits.startup_seconds, _startup_is_well_formed
-            )
+            self.startup = self._exchange(start)
 
     def request(self, message: dict[str, Any]) -> dict[str, Any]:
         """Send one request of :mod:`autograder.guest.executor`, return its reply.
@@ -165,8 +173,27 @@ class SandboxLink:
             }
         seconds = self._limits.request_seconds
         return self._exchange(
-            message, seconds, lambda reply: _reply_is_well_formed(message.get("op"), reply)
+            lambda: checked(message["op"], self._converse(message, seconds)),
         )
+
+    def ask_all(self, requests: Sequence[bytes], seconds: float) -> list[bytes]:
+        """Send several requests at once, and return the body of each reply.
+
+        The learner's code could look at what it will be asked next. It could also have waited with
+        every reply until the last request was there: what a check tells it is no secret, and what
+        it replies is judged all the same.
+
+        Args:
+            requests: packed by :func:`autograder.guest.wire.pack`; none may be a callback's.
+            seconds: for all of them together.
+
+        Returns:
+            What :func:`read_reply` reads.
+
+        Raises:
+            LinkLost: as :meth:`request` does; nothing is known of any of the replies then.
+        """
+        return self._exchange(lambda: self._converse_at_once(requests, seconds))
 
     def close(self) -> None:
         """End the process. What it was doing is of no interest any longer."""
@@ -183,16 +210,12 @@ class SandboxLink:
 
     # --- one exchange
 
-    def _exchange(
-        self, message: dict[str, Any], seconds: float, valid: Callable[[Any], bool]
-    ) -> dict[str, Any]:
+    def _exchange(self, converse: Callable[[], T]) -> T:
         if self.lost is not None:
             raise LinkLost(self.lost)
         try:
-            reply = self._converse(message, seconds)
-            if not valid(reply):
-                raise LinkLost("garbled")
-            if _ran_out_of_memory(reply) or self._transport.over_quota():
+            reply = converse()
+            if self._transport.over_quota():
                 raise LinkLost("memory")
             with contextlib.suppress(OSError):  # it may have ended itself since
                 self.cpu_seconds = self._transport.cpu_seconds()
@@ -222,10 +245,46 @@ class SandboxLink:
             clock.excuse(time.monotonic() - start)
             self._send({"answer": answer}, number, clock)
 
-    def _send(self, message: dict[str, Any], number: int, clock: _Clock) -> None:
-        # What lies there already answers nothing that was asked.
+    def _converse_at_once(self, requests: Sequence[bytes], seconds: float) -> list[bytes]:
+        clock = _Clock(self._transport, seconds, self._limits.wall_factor)
+        number = secrets.randbits(64)
+        self._refuse_what_lies_there()
+        leaving = memoryview(b"".join(frame(body, number) for body in requests))
+        arrived, start, total = bytearray(), 0, 0
+        bodies: list[bytes] = []
+        while len(bodies) < len(requests):
+            sent = self._transport.send_some(leaving) if leaving else 0
+            leaving = leaving[sent:]
+            part = self._transport.receive_some(_PART)
+            if part is None:
+                if not sent:
+                    waits = bool(leaving)
+                    self._transport.wait(clock.pause(), to_send=waits, to_receive=True)
+                continue
+            arrived += part
+            total += len(part)
+            if total > self._limits.reply_bytes:
+                raise Garbled("more than replies may be")
+            while len(arrived) - start >= HEADER.size:
+                length, echoed = HEADER.unpack_from(arrived, start)
+                if echoed != number or length > self._limits.reply_bytes:
+                    raise Garbled("not a reply to these requests")
+                end = start + HEADER.size + length
+                if len(arrived) < end:
+                    break
+                bodies.append(bytes(arrived[start + HEADER.size : end]))
+                start = end
+        if len(bodies) > len(requests) or len(arrived) > start:
+            raise Garbled("more than was asked for")
+        return bodies
+
+    def _refuse_what_lies_there(self) -> None:
+        # It answers nothing that was asked.
         if self._transport.receive_some(1):
             raise Garbled("a reply before the request")
+
+    def _send(self, message: dict[str, Any], number: int, clock: _Clock) -> None:
+        self._refuse_what_lies_there()
         data = memoryview(encode(message, number))
         while data:
             sent = self._transport.send_some(data)
@@ -245,7 +304,7 @@ class SandboxLink:
         while len(data) < size:
             part = self._transport.receive_some(min(size - len(data), 2**20))
             if part is None:
-                self._transport.wait(clock.pause(), to_send=False)
+                self._transport.wait(clock.pause(), to_receive=True)
             else:
                 data += part
         return data
@@ -267,6 +326,38 @@ class SandboxLink:
         if self._ask_seconds > self._limits.ask_seconds:
             raise LinkLost("timeout")
         return answer
+
+
+def checked(op: str, reply: Any) -> dict[str, Any]:
+    """A reply of the shape that its request calls for; its values are the judge's business.
+
+    Raises:
+        Garbled: of another shape.
+        LinkLost: the learner's code ran out of memory.
+    """
+    if not _reply_is_well_formed(op, reply):
+        raise Garbled("not a reply to that request")
+    if _ran_out_of_memory(reply):
+        raise LinkLost("memory")
+    return cast(dict[str, Any], reply)
+
+
+def read_reply(op: str, body: bytes) -> dict[str, Any]:
+    """What one of the bodies says that :meth:`SandboxLink.ask_all` returned.
+
+    Args:
+        op: that of its request.
+
+    Raises:
+        LinkLost: it is no such reply, or it says that memory ran out.
+    """
+    try:
+        message = decode(body)
+        if type(message) is not dict or message.keys() != {"reply"}:
+            raise Garbled("not a reply")
+        return checked(op, message["reply"])
+    except (Garbled, NotPlain):
+        raise LinkLost("garbled") from None
 
 
 def _weight(ask: Any) -> int:
@@ -401,10 +492,10 @@ class SocketTransport:
             raise EOFError
         return part
 
-    def wait(self, seconds: float, *, to_send: bool) -> None:
+    def wait(self, seconds: float, *, to_send: bool = False, to_receive: bool = False) -> None:
         """See :class:`Transport`."""
         poll = select.poll()
-        poll.register(self._fd, select.POLLOUT if to_send else select.POLLIN)
+        poll.register(self._fd, select.POLLOUT * to_send | select.POLLIN * to_receive)
         poll.poll(math.ceil(seconds * 1000))
 
     def cpu_seconds(self) -> float:

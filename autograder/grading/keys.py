@@ -39,6 +39,7 @@ _GRADER = (
     "guest/**/*.py",
     "engine/**/*.py",
     "submissions/**/*.py",
+    "grading/recall.py",
     "grading/run.py",
     "grading/keys.py",
     "locale/**/*.mo",

@@ -8,10 +8,19 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from autograder import chapters
-from autograder.answer import Callbacks, Link
-from autograder.checking import Exercise
+from autograder.answer import Callbacks, Link, LinkLost, LocalLink
+from autograder.checking import Check, Exercise
 from autograder.diagnosis import Trace, prepared, same_trace
 from autograder.grading import bank, keys
+from autograder.grading.recall import (
+    AskedOtherwise,
+    NoCallbacks,
+    Replies,
+    Script,
+    Verdicts,
+    Writing,
+    key_of,
+)
 from autograder.i18n import _
 from autograder.judge import Judge, OpenLink, Outcome
 from autograder.results import CheckResult, ExerciseResult, SubmissionResult
@@ -22,6 +31,12 @@ from autograder.submissions.template import template
 
 LOST = ("timeout", "memory", "crashed")
 """Statuses of a submission of which a check got no verdict of the answer's own."""
+
+# Processor seconds for the questions of all checks together; what takes longer is asked one by one,
+# with a limit for each.
+_AT_ONCE = 2.0
+# Of a check that takes the reference longer, little is saved by asking all at once.
+_SHORT = 0.1
 
 # Less than this share of a chapter's cells, and a notebook is not that chapter's.
 _SOME = 0.05
@@ -72,29 +87,109 @@ class _PatientJudge(Judge):
 
     alone = False
     _ready: dict[str, dict[str, Any]] | None = None
+    _scripts: dict[str, Script] | None = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._verdicts = Verdicts()
 
     def outcomes(self, open_link: OpenLink, *, again: bool = False) -> dict[str, Outcome]:
         """See :class:`autograder.judge.Judge`."""
         if not again:  # the bank's own answers
             return super().outcomes(open_link)
-        found: dict[str, Outcome] = {}
-        opened: tuple[Link, Callbacks] | None = None
+        first = _opened(open_link)
+        told = self._at_once(self.checks, *first)
+        opened = None if told is None else first
+        found = told or {}
+        # What was asked of a sandbox before anything else needs no other one.
+        in_fresh = set(list(found)[:1])
         for check in self.checks:
+            if check.name in found:
+                continue
+            if opened is None or not found:
+                in_fresh.add(check.name)
             opened = opened or _opened(open_link)
             found[check.name] = outcome = self._run(check, *opened)
             if outcome.lost:
                 opened = None
                 if not self.alone:
-                    rest = self.checks[len(found) :]
+                    rest = [item for item in self.checks if item.name not in found]
                     return found | {item.name: replace(outcome, trace=[]) for item in rest}
         failed = _failed(found)
         explained = set().union(*self._alike(failed).values())
         for check in self.checks:
             # many mistakes raise alike, and a spoiled state raises too
             raised = any("error" in reply for reply in failed.get(check.name, ()))
-            if check.name in failed and (raised or check.name not in explained):
-                found[check.name] = self._run(check, *_opened(open_link))
+            if check.name not in failed or check.name in in_fresh:
+                continue
+            if raised or check.name not in explained:
+                found[check.name] = self._in_fresh(check, open_link)
+        return {check.name: found[check.name] for check in self.checks}
+
+    def _in_fresh(self, check: Check, open_link: OpenLink) -> Outcome:
+        """What a check says over a link of its own."""
+        opened = _opened(open_link)
+        found = self._at_once([check], *opened)
+        if found is None:
+            opened = _opened(open_link)
+        return (found or {}).get(check.name) or self._run(check, *opened)
+
+    def _at_once(
+        self, checks: Sequence[Check], link: Link, callbacks: Callbacks
+    ) -> dict[str, Outcome] | None:
+        """What checks say where their questions are known; None where the link was lost.
+
+        What is not in it is still to be asked.
+        """
+        ask_all = getattr(link, "ask_all", None)
+        # Alone, a limit counts: it must be known which request was too much.
+        scripts = self.scripts() if ask_all and not self.alone else {}
+        known = [check for check in checks if check.name in scripts]
+        if ask_all is None or not known:
+            return {}
+        try:
+            bodies = ask_all([b for item in known for b in scripts[item.name].bodies], _AT_ONCE)
+        except LinkLost:
+            return None
+        found: dict[str, Outcome] = {}
+        for check in known:
+            script = scripts[check.name]
+            own, bodies = bodies[: len(script.bodies)], bodies[len(script.bodies) :]
+            outcome = self._said(check, script, own)
+            if outcome is not None:
+                found[check.name] = outcome
         return found
+
+    def _said(self, check: Check, script: Script, bodies: Sequence[bytes]) -> Outcome | None:
+        """What a check says of replies to its script; None where it must be asked by itself."""
+        key = key_of(check, bodies)
+        outcome = self._verdicts.find(key)
+        if outcome is None:
+            try:
+                outcome = self._run(check, Replies(script, bodies), NoCallbacks())
+            except AskedOtherwise:
+                return None
+            if outcome.lost:
+                return None
+            outcome.key = key
+            self._verdicts.keep(key, outcome, sum(map(len, bodies)))
+        return outcome
+
+    def scripts(self) -> dict[str, Script]:
+        """What the checks ask, of those of which that can be known."""
+        if self._scripts is None:
+            self._scripts = {}
+            reference = LocalLink(chapters.reference(self.exercise), forbid=self.exercise.forbid)
+            for check in self.checks:
+                writing = Writing(reference)
+                try:
+                    outcome = self._run(check, writing, NoCallbacks())
+                except AskedOtherwise:
+                    continue
+                script = writing.script()
+                if outcome.message is None and script.bodies and script.seconds < _SHORT:
+                    self._scripts[check.name] = script
+        return self._scripts
 
     def result(
         self, outcomes: Mapping[str, Outcome], agree: Mapping[str, set[str]] | None = None

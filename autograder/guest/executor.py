@@ -21,6 +21,9 @@ Requests (``op`` and its fields):
 ``attribute``
     the plain value of attribute ``name``.
 
+Any of them may be ``fresh``: the first request of a check, which knows of no object but the answer
+itself, so that those of the checks before it are let go.
+
 A reply is ``{"value": ...}`` with ``grads``, ``args``, ``meter`` where they were asked for, or
 ``{"error": type name, "text": ..., "line": ..., "unanswered": bool}``. ``forbidden`` lists what was
 called against the exercise's policy.
@@ -69,6 +72,8 @@ class Executor:
 
     def handle(self, request: dict[str, Any]) -> dict[str, Any]:
         """Carry out one request; every failure of the learner's code becomes a reply."""
+        if request.get("fresh"):
+            del self._objects[1:]
         policy = Forbidding(self._forbid)
         sink = io.StringIO()
         try:

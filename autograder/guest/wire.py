@@ -52,6 +52,20 @@ def encode(value: Any, number: int) -> bytes:
     """One frame.
 
     Raises:
+        NotPlain: see :func:`pack`.
+    """
+    return frame(pack(value), number)
+
+
+def frame(body: bytes, number: int) -> bytes:
+    """A header, and the body that :func:`pack` made."""
+    return HEADER.pack(len(body), number) + body
+
+
+def pack(value: Any) -> bytes:
+    """The body of a frame.
+
+    Raises:
         NotPlain: something that msgpack cannot hold (an integer of more than 64 bits, say), or a
             body that is longer than a frame may be.
     """
@@ -61,7 +75,7 @@ def encode(value: Any, number: int) -> bytes:
         raise NotPlain(str(error)[:200]) from None
     if len(body) > MAX_FRAME:
         raise NotPlain(f"a reply larger than {MAX_FRAME} bytes")
-    return HEADER.pack(len(body), number) + body
+    return body
 
 
 def _pack(value: Any) -> bytes:

@@ -15,6 +15,7 @@ import importlib
 import json
 import os
 import resource
+import select
 import signal
 import socket
 import sys
@@ -193,9 +194,12 @@ class Zygote:
         """The child: the last walls, then the learner's code. Never returns into the loop above."""
         try:
             guest = self.serve
+            requests = select.poll()
+            requests.register(fd, select.POLLIN)
             channel = guest.Channel(
                 lambda size: guest.read_exactly(fd, size),
                 lambda data: guest.write_all(fd, data),
+                lambda: bool(requests.poll(0)),
             )
             try:
                 self._wall_in(fd, scratch)
