@@ -15,6 +15,7 @@ import pytest
 import torch
 import traitlets
 
+from book.figures.common import module as joined
 from book.figures.soft_lookup import (
     WIDTHS,
     SoftLookup,
@@ -25,7 +26,8 @@ from book.figures.soft_lookup import (
 )
 
 FIGURES = Path(__file__).parent.parent / "book" / "figures"
-MODULES = sorted(FIGURES.glob("*.js"))
+COMMON = FIGURES / "common.js"
+MODULES = sorted(set(FIGURES.glob("*.js")) - {COMMON})
 PAGE = Path(__file__).parent / "figures" / "page.html"
 
 # What the reader may do to the figure, its ends included; the last one saturates completely.
@@ -66,6 +68,7 @@ def in_javascript(module: Path, expression: str, argument: Any, folder: Path) ->
 
     In node where there is one, else in Chromium.
     """
+    source = joined(module.stem)
     node = shutil.which("node")
     if node is None:
         playwright, started = chromium()
@@ -77,13 +80,13 @@ def in_javascript(module: Path, expression: str, argument: Any, folder: Path) ->
                   return new Function("figure", "argument", `return ${expression}`)(
                     figure, argument);
                 }""",
-                [module.read_text(encoding="utf-8"), expression, argument],
+                [source, expression, argument],
             )
         finally:
             started.close()
             playwright.stop()
     # Without a package.json, node takes a .js file for a CommonJS module.
-    (folder / "figure.mjs").write_text(module.read_text(encoding="utf-8"), encoding="utf-8")
+    (folder / "figure.mjs").write_text(source, encoding="utf-8")
     (folder / "run.mjs").write_text(
         'import * as figure from "./figure.mjs";\n'
         f"const argument = {json.dumps(argument)};\n"
@@ -106,20 +109,20 @@ def flat(value: Any) -> list[float]:
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda path: path.stem)
 def test_a_figure_stands_alone(module: Path) -> None:
-    source = module.read_text(encoding="utf-8")
+    source = joined(module.stem)
     assert module.with_suffix(".py").is_file()
     assert not re.search(r"^\s*import\b|\bimport\(|\bfetch\(|XMLHttpRequest", source, re.MULTILINE)
     addresses = set(re.findall(r"https?://[^\s\"'`]+", source))
     assert addresses <= {"http://www.w3.org/2000/svg"}  # a name, not an address
 
 
-def test_the_common_part_is_the_same_in_every_figure() -> None:
-    part = re.compile(
-        r"^// --- common to all figures: begin.*^// --- common to all figures: end", re.M | re.S
-    )
-    found = {module.name: part.findall(module.read_text(encoding="utf-8")) for module in MODULES}
-    assert [name for name, parts in found.items() if len(parts) != 1] == []
-    assert len({parts[0] for parts in found.values()}) == 1
+@pytest.mark.parametrize("module", MODULES, ids=lambda path: path.stem)
+def test_a_figure_names_nothing_as_the_common_part_does(module: Path) -> None:
+    """Joined they are one module, in which a second declaration of a name is an error."""
+    declared = re.compile(r"^(?:export )?(?:function|const|let|class) (\w+)", re.MULTILINE)
+    own, common = (set(declared.findall(path.read_text("utf-8"))) for path in (module, COMMON))
+    assert common
+    assert not own & common
 
 
 def test_marks_can_be_told_apart() -> None:
@@ -166,7 +169,7 @@ def test_marks_can_be_told_apart() -> None:
     def luminance(colour: str) -> float:
         return float(linear(colour) @ torch.tensor([0.2126, 0.7152, 0.0722]))
 
-    source = MODULES[0].read_text(encoding="utf-8")
+    source = COMMON.read_text(encoding="utf-8")
     schemes = re.findall(r"const (light|dark) = `(.*?)`;", source, re.S)
     assert [name for name, _ in schemes] == ["light", "dark"]
     for (_, scheme), surfaces in zip(
@@ -277,7 +280,7 @@ def test_every_word_comes_from_python_and_is_used() -> None:
 
 def test_the_state_holds_all_that_a_page_needs() -> None:
     state = SoftLookup().get_state()
-    assert state["_esm"] == (FIGURES / "soft_lookup.js").read_text(encoding="utf-8")
+    assert state["_esm"] == joined("soft_lookup")
     assert state["text"] == sentences()
     assert repr(SoftLookup()) == repr(SoftLookup())  # no address: outputs can be compared
 

@@ -4,13 +4,13 @@
 its first state come from the reference functions.
 """
 
-from pathlib import Path
 from typing import Any
 
 import anywidget
 import traitlets
 
 from autograder.i18n import _
+from book.figures.common import module
 
 WORDS = (("low", 5), ("lower", 2), ("newest", 6), ("widest", 3), ("wider", 2), ("slow", 1))
 """Words and how often each occurs."""
@@ -58,7 +58,7 @@ class BytePairs(anywidget.AnyWidget):
         traitlets.TraitError: another number.
     """
 
-    _esm = Path(__file__).parent / "byte_pairs.js"
+    _esm = module("byte_pairs")
 
     merges = traitlets.Int(0).tag(sync=True)
     words = traitlets.List([list(word) for word in WORDS], read_only=True).tag(sync=True)

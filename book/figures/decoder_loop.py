@@ -6,7 +6,6 @@ the right numbers with the reference: ``causal_mask``, ``masked_softmax``, and t
 masks.
 """
 
-from pathlib import Path
 from typing import Any
 
 import anywidget
@@ -15,6 +14,7 @@ import traitlets
 from torch import Tensor
 
 from autograder.i18n import _
+from book.figures.common import module
 
 MAX_WORDS = 9
 """So many rows fit a phone, the start sign included."""
@@ -115,7 +115,7 @@ class DecoderLoop(anywidget.AnyWidget):
         traitlets.TraitError: the sizes do not fit one another; the message says which.
     """
 
-    _esm = Path(__file__).parent / "decoder_loop.js"
+    _esm = module("decoder_loop")
 
     source = traitlets.List(["hello", "world"]).tag(sync=True)
     words = traitlets.List(["<start>", "bonjour", "le", "monde", "<end>"]).tag(sync=True)

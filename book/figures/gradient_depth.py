@@ -7,7 +7,6 @@ torch's gradients, with the same weights: both sides draw them with the same gen
 
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import anywidget
@@ -16,6 +15,7 @@ import traitlets
 from torch import Tensor
 
 from autograder.i18n import _
+from book.figures.common import module
 
 T, D, F = 6, 16, 32
 """Positions, width, and width of the feed-forward network; one head."""
@@ -124,7 +124,7 @@ class GradientDepth(anywidget.AnyWidget):
     ``reference()`` gives the right numbers for the present state.
     """
 
-    _esm = Path(__file__).parent / "gradient_depth.js"
+    _esm = module("gradient_depth")
 
     residual = traitlets.Bool(False).tag(sync=True)
     placement = traitlets.Unicode("none").tag(sync=True)

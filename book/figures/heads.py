@@ -6,7 +6,6 @@ adds up those of the heads that are on. Accuracies cannot be computed from one s
 measures them on a test set for every subset of the heads.
 """
 
-from pathlib import Path
 from typing import Any
 
 import anywidget
@@ -15,6 +14,7 @@ import traitlets
 from torch import Tensor
 
 from autograder.i18n import _
+from book.figures.common import module
 
 MAX_HEADS = 6
 """The figure has this many marks that can be told apart; 2⁶ accuracies are still few."""
@@ -81,7 +81,7 @@ class Heads(anywidget.AnyWidget):
     Without arguments it shows two heads of a model of three positions that was made by hand.
     """
 
-    _esm = Path(__file__).parent / "heads.js"
+    _esm = module("heads")
 
     tokens = traitlets.List(["a", "b", "c"]).tag(sync=True)
     letters = traitlets.List(["a", "b", "c"]).tag(sync=True)

@@ -4,7 +4,6 @@
 of its first state are computed by the reference ``Rotary``.
 """
 
-from pathlib import Path
 from typing import Any
 
 import anywidget
@@ -12,6 +11,7 @@ import torch
 import traitlets
 
 from autograder.i18n import _
+from book.figures.common import module
 
 LONGEST = 64
 """Positions run from 0 to LONGEST - 1."""
@@ -72,7 +72,7 @@ class PositionClock(anywidget.AnyWidget):
         traitlets.TraitError: a position outside, or another base.
     """
 
-    _esm = Path(__file__).parent / "position_clock.js"
+    _esm = module("position_clock")
 
     t = traitlets.Int(9).tag(sync=True)
     s = traitlets.Int(5).tag(sync=True)

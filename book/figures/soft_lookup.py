@@ -7,7 +7,6 @@ head's real width (see ``widen_queries`` and ``widen_keys``).
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import anywidget
@@ -16,6 +15,7 @@ import traitlets
 from torch import Tensor
 
 from autograder.i18n import _
+from book.figures.common import module
 
 LIMIT = 2.5
 """The planes show coordinates from -LIMIT to LIMIT."""
@@ -182,7 +182,7 @@ class SoftLookup(anywidget.AnyWidget):
     ``reference()`` gives the right numbers for the present state, moved points included.
     """
 
-    _esm = Path(__file__).parent / "soft_lookup.js"
+    _esm = module("soft_lookup")
 
     q = traitlets.List([1.3, 0.3]).tag(sync=True)
     k = traitlets.List([[1.5, -0.4], [0.2, 1.6], [-1.4, 0.8], [-0.5, -1.5]]).tag(sync=True)

@@ -7,7 +7,6 @@ as a kernel would load and store them.
 
 import math
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import anywidget
@@ -16,6 +15,7 @@ import traitlets
 from torch import Tensor
 
 from autograder.i18n import _
+from book.figures.common import module
 
 MAX_LENGTH = 16
 """So many columns of cells fit a phone."""
@@ -187,7 +187,7 @@ class Tiles(anywidget.AnyWidget):
         traitlets.TraitError: one of these is something else; the message says which.
     """
 
-    _esm = Path(__file__).parent / "tiles.js"
+    _esm = module("tiles")
 
     q = traitlets.List(example(0, 12)).tag(sync=True)
     k = traitlets.List(example(1, 16, 3.0)).tag(sync=True)

@@ -4,7 +4,6 @@
 of its first state are counted by torch, on modules that hold no data (device ``meta``).
 """
 
-from pathlib import Path
 from typing import Any
 
 import anywidget
@@ -12,6 +11,7 @@ import traitlets
 from torch import nn
 
 from autograder.i18n import _
+from book.figures.common import module
 
 SIZES = {
     "B": [1, 64, 32],
@@ -163,7 +163,7 @@ class TransformerMap(anywidget.AnyWidget):
         traitlets.TraitError: a size outside its slider, or an unknown part.
     """
 
-    _esm = Path(__file__).parent / "transformer_map.js"
+    _esm = module("transformer_map")
 
     sizes = traitlets.Dict({name: first for name, (_l, _h, first) in SIZES.items()}).tag(sync=True)
     part = traitlets.Unicode("encoder_attention").tag(sync=True)
