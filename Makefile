@@ -17,7 +17,7 @@ export PYTHONHASHSEED  ?= 0
 
 py_in    = $(shell find $(1) -name '*.py' -not -path '*/samples/*' 2>/dev/null)
 CHAPTERS = $(wildcard book/*.md) $(wildcard solutions/*.py) $(shell find book/figures book/data -type f -not -name '*.pyc' 2>/dev/null)
-JUDGE    = $(filter-out autograder/site/% autograder/bench/%,$(call py_in,autograder))
+JUDGE    = $(filter-out autograder/site/% autograder/bench/% autograder/gpu/%,$(call py_in,autograder))
 SITE     = $(call py_in,autograder/site) $(shell find book/_site -type f) _config.yml _toc.yml
 # A file name with a space, as one sample has on purpose, is none that make can follow
 SAMPLES  = $(shell find autograder/samples -type f -not -name '* *' 2>/dev/null)
@@ -27,7 +27,7 @@ BOOK   := $(BUILD)/html/index.html
 REPORT := $(BUILD)/report/index.html
 
 .PHONY: all help install system compose worked book report lab check test verify pytest nbval \
-	lock messages bench bench-grading clean
+	lock messages bench bench-grading gpu clean
 
 all: $(BOOK) $(REPORT)  ## build the book, grade the sample class, say where everything is
 	@echo
@@ -132,6 +132,9 @@ bench: $(READY)  ## time the book's build: _build/bench/book.json
 
 bench-grading: $(READY)  ## time the grading: _build/bench/grading.json
 	$(PY) -m autograder.bench.grading
+
+gpu: $(READY)  ## on a machine with an NVIDIA GPU: check the kernels compiled, time them, keep the figures
+	$(PY) -m autograder.gpu
 
 clean:  ## remove what was built; work/ and .venv stay
 	rm -rf $(BUILD)
