@@ -283,8 +283,11 @@ function render({ model, el }) {
     "table",
     { class: "fig-tiles-traffic" },
     make("caption", { class: "fig-name" }, text.traffic),
-    make("thead", {}, make("tr", {}, head(text.form_column), head(text.bytes_column),
-      head(text.share_column))),
+    make(
+      "thead",
+      {},
+      make("tr", {}, head(text.form_column), head(text.bytes_column), head(text.share_column)),
+    ),
     make("tbody", {}, ...Object.values(lines).map(({ row }) => row)),
   );
   const verdict = make("p", { class: "fig-tiles-verdict" });
@@ -300,8 +303,13 @@ function render({ model, el }) {
         {},
         make("div", {}, make("div", { class: "fig-name" }, text.map), map),
         make("div", {}, mapNote, make("p", {}, text.legend)),
-        make("div", {}, fastTitle, make("span", { class: "fig-bar", "aria-hidden": "true" }, fastBar),
-          fastNote),
+        make(
+          "div",
+          {},
+          fastTitle,
+          make("span", { class: "fig-bar", "aria-hidden": "true" }, fastBar),
+          fastNote,
+        ),
       ),
       make(
         "div",
@@ -328,12 +336,22 @@ function render({ model, el }) {
     const left = (s) => LEFT + s * CELL;
     const top = (t) => TOP + t * CELL;
     columns.forEach(([start, end], b) =>
-      box(left(start), 22, (end - start) * CELL, 10,
-        b === j ? "fig-tiles-strip fig-tiles-in" : "fig-tiles-strip"),
+      box(
+        left(start),
+        22,
+        (end - start) * CELL,
+        10,
+        b === j ? "fig-tiles-strip fig-tiles-in" : "fig-tiles-strip",
+      ),
     );
     rows.forEach(([start, end], b) =>
-      box(22, top(start), 10, (end - start) * CELL,
-        b === i ? "fig-tiles-strip fig-tiles-in" : "fig-tiles-strip"),
+      box(
+        22,
+        top(start),
+        10,
+        (end - start) * CELL,
+        b === i ? "fig-tiles-strip fig-tiles-in" : "fig-tiles-strip",
+      ),
     );
     rows.forEach(([first, last], qi) =>
       columns.forEach(([start, end], kj) => {
@@ -343,8 +361,13 @@ function render({ model, el }) {
         box(left(start), top(first), w, h, `fig-tiles-tile${kind}`);
         if (place < 0) {
           parts.push(
-            make("line", { class: "fig-tiles-cross", x1: left(start) + 3, y1: top(first) + 3,
-              x2: left(end) - 3, y2: top(last) - 3 }),
+            make("line", {
+              class: "fig-tiles-cross",
+              x1: left(start) + 3,
+              y1: top(first) + 3,
+              x2: left(end) - 3,
+              y2: top(last) - 3,
+            }),
           );
         }
       }),
@@ -362,18 +385,28 @@ function render({ model, el }) {
           box(left(s) + shift, top(t) + shift, side, side, "fig-tiles-cell");
         } else {
           parts.push(
-            make("circle", { cx: left(s) + CELL / 2, cy: top(t) + CELL / 2, r: 1.5,
-              class: "fig-tiles-hidden" }),
+            make("circle", {
+              cx: left(s) + CELL / 2,
+              cy: top(t) + CELL / 2,
+              r: 1.5,
+              class: "fig-tiles-hidden",
+            }),
           );
         }
       }
     }
-    box(left(start), top(first), (end - start) * CELL, (last - first) * CELL,
-      "fig-tiles-tile fig-tiles-now");
+    box(
+      left(start),
+      top(first),
+      (end - start) * CELL,
+      (last - first) * CELL,
+      "fig-tiles-tile fig-tiles-now",
+    );
     box(left(0) - 1, top(row), S * CELL + 2, CELL, "fig-tiles-row");
     const word = (x, y, words, more = {}) =>
-      parts.push(make("text", { x, y, "text-anchor": "middle", "aria-hidden": "true", ...more },
-        words));
+      parts.push(
+        make("text", { x, y, "text-anchor": "middle", "aria-hidden": "true", ...more }, words),
+      );
     word(left(S / 2), 14, text.keys_axis);
     word(12, top(T / 2), text.queries_axis, { transform: `rotate(-90 12 ${top(T / 2)})` });
     map.replaceChildren(...parts);
@@ -418,8 +451,12 @@ function render({ model, el }) {
     show(rowSlider, row + 1, rowNumber, `${row + 1} / ${T}`);
     show(queriesSlider, state.block_q, queriesNumber, `${state.block_q}`);
     show(keysSlider, state.block_k, keysNumber, `${state.block_k}`);
-    show(memorySlider, memories.indexOf(state.memory), memoryNumber,
-      fill(text.bytes, { n: state.memory }));
+    show(
+      memorySlider,
+      memories.indexOf(state.memory),
+      memoryNumber,
+      fill(text.bytes, { n: state.memory }),
+    );
     causalBox.checked = state.causal;
     rescaleBox.checked = state.rescale;
     back.disabled = at === 0;
