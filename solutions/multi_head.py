@@ -30,11 +30,12 @@ def split_heads(x: Tensor, H: int) -> Tensor:
     """Cut the last axis into heads, and put the heads where a batch stands.
 
     Args:
-        x: shape (B, T, D).
+        x: shape (B, T, D), any dtype.
         H: number of heads; divides D.
 
     Returns:
-        Shape (B, H, T, d) with d = D / H: head h holds the components h·d to (h + 1)·d of x.
+        Shape (B, H, T, d) with d = D / H, dtype of x: head h holds the components h·d to (h + 1)·d
+        of x.
 
     Raises:
         ValueError: H does not divide D.
@@ -53,10 +54,10 @@ def merge_heads(x: Tensor) -> Tensor:
     """Put the heads side by side again: the inverse of ``split_heads``.
 
     Args:
-        x: shape (B, H, T, d), contiguous in memory or not.
+        x: shape (B, H, T, d), any dtype, contiguous in memory or not.
 
     Returns:
-        Shape (B, T, D) with D = H·d.
+        Shape (B, T, D) with D = H·d, dtype of x.
 
     Source: Vaswani et al. 2017, section 3.2.2 (Concat).
     """
@@ -142,7 +143,8 @@ class MultiHeadAttention(nn.Module):
                 holds, ``cache.update(k, v)`` adds k and v, (B, H_kv, T, d) each, and returns all.
 
         Returns:
-            Output, shape (B, T, D), and weights, shape (B, H, T, S), S counting the cached keys.
+            Output, shape (B, T, D), and weights, shape (B, H, T, S), S counting the cached keys,
+            both in the dtype of ``query``.
             The weights are those that multiplied the values, after dropout. Where a query has no
             allowed key, its weights are zero and its output is the bias of ``output``.
         """
@@ -242,8 +244,8 @@ def head_contributions(heads: Tensor, weight: Tensor) -> Tensor:
         weight: the weight of the output map as ``nn.Linear`` stores it, shape (D, H·d).
 
     Returns:
-        Shape (B, H, T, D). Its sum over the heads is ``merge_heads(heads) @ weight.T``: the output
-        of the layer without the output map's bias.
+        Shape (B, H, T, D), dtype of the inputs. Its sum over the heads is
+        ``merge_heads(heads) @ weight.T``: the output of the layer without the output map's bias.
 
     Source: Vaswani et al. 2017, section 3.2.2, with Concat and W_O multiplied out.
     """
@@ -266,8 +268,9 @@ def grouped_query_attention(
         mask: boolean, (T, S) or (B, 1, T, S); True where attention is allowed.
 
     Returns:
-        Output, shape (B, H, T, d), and weights, shape (B, H, T, S). Query heads 0 to G - 1 use head
-        0 of the keys and values, the next G head 1, and so on, with G = H / H_kv.
+        Output, shape (B, H, T, d), and weights, shape (B, H, T, S), in the dtype of ``q``. Query
+        heads 0 to G - 1 use head 0 of the keys and values, the next G head 1, and so on, with
+        G = H / H_kv.
 
     Source: Ainslie et al. 2023, section 2.2; Shazeer 2019 for a single head of keys and values.
     """
@@ -298,6 +301,7 @@ class BorrowedAttention(nn.Module):
     ### BEGIN SOLUTION
     def __init__(self, D: int, H: int) -> None:
         super().__init__()
+        assert D % H == 0
         self.H = H
         self.d = D // H
         self.proj_q = nn.Linear(D, D)

@@ -207,6 +207,102 @@ def heads_in_reverse_order(x, H):
     return x.reshape(B, T, H, D // H).transpose(1, 2).flip(1)
 
 
+@wrong(
+    SPLIT,
+    see="mha-split-heads",
+    rung=1,
+    why=_(
+        "Uneven widths are left to torch, which stumbles over them with a RuntimeError about "
+        "shapes. The docstring promises a ValueError that names the two numbers."
+    ),
+)
+def uneven_widths_left_to_torch(x, H):
+    return torch.stack(x.chunk(H, dim=-1), dim=1)
+
+
+@wrong(
+    SPLIT,
+    see="mha-split-heads",
+    rung=1,
+    form_of="uneven_widths_left_to_torch",
+    why=_(
+        "Uneven widths are left to view, which refuses them with a RuntimeError about shapes. The "
+        "docstring promises a ValueError that names the two numbers."
+    ),
+)
+def uneven_widths_left_to_view(x, H):
+    B, T, D = x.shape
+    return x.view(B, T, H, D // H).transpose(1, 2)
+
+
+@wrong(
+    SPLIT,
+    see="mha-split-heads",
+    rung=1,
+    why=_(
+        "The ValueError is returned and not raised: the caller gets an error object for a tensor, "
+        "and goes on with it."
+    ),
+)
+def error_returned_not_raised(x, H):
+    B, T, D = x.shape
+    if D % H:
+        return ValueError("D must be a multiple of H")
+    return x.reshape(B, T, H, D // H).transpose(1, 2)
+
+
+@wrong(
+    SPLIT,
+    see="mha-split-heads",
+    rung=1,
+    why=_(
+        "The number of positions is compared with H. It is the width D that is cut; T may be any "
+        "number."
+    ),
+)
+def length_checked_for_width(x, H):
+    B, T, D = x.shape
+    if T % H:
+        raise ValueError("cannot be cut into H heads")
+    return x.reshape(B, T, H, D // H).transpose(1, 2)
+
+
+@wrong(
+    SPLIT,
+    see="mha-split-heads",
+    rung=3,
+    why=_(
+        "squeeze() takes away every axis of size 1, so with one head, one sequence or one position "
+        "an axis is missing that the next step counts on."
+    ),
+)
+def axes_of_size_one_squeezed_away(x, H):
+    B, T, D = x.shape
+    if D % H:
+        raise ValueError("D must be a multiple of H")
+    return x.reshape(B, T, H, D // H).transpose(1, 2).squeeze()
+
+
+@wrong(
+    SPLIT,
+    see="mha-split-heads",
+    rung=3,
+    why=_(
+        "The result is a new tensor of float32, whatever x is. A cut changes no number: make it "
+        "with the dtype of x, as x.new_empty does, or as a view."
+    ),
+)
+def filled_in_as_float32(x, H):
+    B, T, D = x.shape
+    if D % H:
+        raise ValueError("D must be a multiple of H")
+    d = D // H
+    out = torch.zeros(B, H, T, d)
+    for h in range(H):
+        out[:, h] = x[:, :, h * d : (h + 1) * d]
+    return out
+
+
 @right(SPLIT, style="chunks, stacked")
 def stacked_chunks(x, H):
     if x.size(-1) % H != 0:
@@ -377,6 +473,63 @@ def first_head_repeated(x):
 )
 def cut_off_from_the_heads(x):
     return torch.cat([part.detach() for part in x.unbind(1)], dim=-1)
+
+
+@wrong(
+    MERGE,
+    see="mha-merge-heads",
+    rung=2,
+    why=_(
+        "The positions were moved in front of the batch, and the reshape reads them in that order: "
+        "sequences get each other's positions. For a single sequence it happens to be right."
+    ),
+)
+def positions_before_the_batch(x):
+    B, H, T, d = x.shape
+    return x.permute(2, 0, 1, 3).reshape(B, T, H * d)
+
+
+@wrong(
+    MERGE,
+    see="mha-merge-heads",
+    rung=3,
+    why=_(
+        "squeeze() takes away every axis of size 1, so for one sequence or one position an axis is "
+        "missing that the next step counts on."
+    ),
+)
+def joined_axes_squeezed_away(x):
+    return torch.cat(x.unbind(1), dim=-1).squeeze()
+
+
+@wrong(
+    MERGE,
+    see="mha-merge-heads",
+    rung=3,
+    why=_(
+        "The result is a new tensor of float32, whatever x is. Moving numbers changes none of "
+        "them: make it with the dtype of x."
+    ),
+)
+def joined_in_float32(x):
+    B, H, T, d = x.shape
+    out = torch.zeros(B, T, H * d)
+    for h in range(H):
+        out[..., h * d : (h + 1) * d] = x[:, h]
+    return out
+
+
+@wrong(
+    MERGE,
+    see="mha-merge-heads",
+    rung=2,
+    why=_(
+        "transpose_ with an underscore exchanges the axes of the tensor that was handed in: the "
+        "caller's heads have another shape afterwards. transpose leaves it alone."
+    ),
+)
+def transposes_the_heads_in_place(x):
+    return x.transpose_(1, 2).flatten(2)
 
 
 @right(MERGE, style="heads joined by cat")
@@ -898,6 +1051,253 @@ wrong_edit(
     see="mha-cross",
     rung=1,
 )
+wrong_edit(
+    LAYER,
+    "output_map_always_has_a_bias",
+    {"self.output = nn.Linear(D, D, bias=bias)": "self.output = nn.Linear(D, D)"},
+    why=_("bias is passed on to three maps; the output map has a bias with bias=False too."),
+    see="mha-layer",
+    rung=1,
+)
+wrong_edit(
+    LAYER,
+    "keys_and_values_without_bias",
+    {
+        "self.key = nn.Linear(D, narrow, bias=bias)": (
+            "self.key = nn.Linear(D, narrow, bias=False)"
+        ),
+        "self.value = nn.Linear(D, narrow, bias=bias)": (
+            "self.value = nn.Linear(D, narrow, bias=False)"
+        ),
+    },
+    why=_("The maps of keys and values have no bias, and bias=True, the default, asks for it."),
+    see="mha-layer",
+    rung=1,
+)
+wrong_edit(
+    LAYER,
+    "dropout_on_the_merged_heads",
+    {
+        _ATTEND: _ATTEND.replace("self.dropout if self.training else 0.0", "0.0"),
+        _RETURN: """merged = nn.functional.dropout(merge_heads(heads), self.dropout, self.training)
+        return self.output(merged), weights""",
+    },
+    form_of="dropout_on_the_heads",
+    why=_(
+        "Dropout acts on the merged heads. It belongs to the weights, between softmax and values."
+    ),
+    see="mha-layer",
+    rung=3,
+)
+wrong_edit(
+    LAYER,
+    "renormalised_after_dropout",
+    {
+        _RETURN: """weights = weights / weights.sum(dim=-1, keepdim=True).clamp(min=1e-9)
+        return self.output(merge_heads(weights @ v)), weights"""
+    },
+    why=_(
+        "After dropout the rows are made to sum to 1 again. That undoes it: a weight that survives "
+        "takes over the share of those that were dropped."
+    ),
+    see="mha-layer",
+    rung=3,
+)
+wrong_edit(
+    LAYER,
+    "mask_axis_added_for_the_heads",
+    {
+        _CALL: """if mask is not None and mask.dim() == 3:
+            mask = mask.unsqueeze(1)
+        """
+        + _CALL
+    },
+    why=_(
+        "A mask of three axes is taken for (B, T, S) and given an axis for the heads. By the rule "
+        "of broadcasting, and by the docstring, it is (H, T, S): one mask for each head."
+    ),
+    see="mha-masks",
+    rung=2,
+)
+wrong_edit(
+    LAYER,
+    "first_sequences_mask_for_all",
+    {
+        _CALL: """if mask is not None and mask.dim() == 4:
+            mask = mask[0]
+        """
+        + _CALL
+    },
+    why=_("The mask of the first sequence is used for the whole batch."),
+    see="mha-masks",
+    rung=2,
+)
+wrong_edit(
+    LAYER,
+    "mask_added_to_the_scores",
+    {
+        _CALL: """scores = q @ k.transpose(-2, -1) / q.size(-1) ** 0.5
+        if bias is not None:
+            scores = scores + bias
+        if mask is not None:
+            scores = scores + mask
+        p = self.dropout if self.training else 0.0
+        weights = nn.functional.dropout(scores.softmax(dim=-1), p)
+        heads = weights @ v"""
+    },
+    why=_(
+        "The boolean mask is added to the scores, where True counts as 1 and False as 0: allowed "
+        "keys are favoured a little and none is hidden."
+    ),
+    see="mha-masks",
+    rung=2,
+)
+wrong_edit(
+    LAYER,
+    "mask_forgotten_beside_a_bias",
+    {
+        _CALL: """if bias is not None:
+            mask = None
+        """
+        + _CALL
+    },
+    why=_(
+        "Where a bias is given the mask is not applied (an elif, or an early return). The two say "
+        "different things, how much and whether, and both may be given."
+    ),
+    see="mha-masks",
+    rung=2,
+)
+wrong_edit(
+    LAYER,
+    "bias_forgotten_beside_a_mask",
+    {
+        _CALL: """if mask is not None:
+            bias = None
+        """
+        + _CALL
+    },
+    why=_(
+        "Where a mask is given the bias is not added (an elif, or an early return). The two say "
+        "different things, whether and how much, and both may be given."
+    ),
+    see="mha-masks",
+    rung=2,
+)
+wrong_edit(
+    LAYER,
+    "mask_turned_round_in_place",
+    {
+        _CALL: """if mask is not None:
+            forbidden = mask.logical_not_()
+            mask = ~forbidden
+        """
+        + _CALL
+    },
+    why=_(
+        "logical_not_ with an underscore turns round the caller's own mask. This call is right, "
+        "and the next layer, given the same mask, hides what it should show."
+    ),
+    see="mha-masks",
+    rung=2,
+)
+wrong_edit(
+    LAYER,
+    "zero_output_for_empty_rows",
+    {
+        _RETURN: """output = self.output(merge_heads(heads))
+        return output * (weights.sum(dim=(1, 3)) > 0).unsqueeze(-1), weights"""
+    },
+    why=_(
+        "The whole output of a query without keys is set to 0. Its mix is 0, and the output map "
+        "makes its own bias of that, as the docstring says."
+    ),
+    see="mha-masks",
+    rung=3,
+)
+wrong_edit(
+    LAYER,
+    "one_length_for_queries_and_keys",
+    {
+        "split_heads(self.key(key), self.kv_heads)": (
+            "self.key(key).view(*query.shape[:2], self.kv_heads, -1).transpose(1, 2)"
+        ),
+        "split_heads(self.value(value), self.kv_heads)": (
+            "self.value(value).view(*query.shape[:2], self.kv_heads, -1).transpose(1, 2)"
+        ),
+    },
+    why=_(
+        "The lengths T and S are taken to be the same: keys are cut, or heads merged, with the "
+        "length of the other sequence. They differ as soon as another sequence is asked."
+    ),
+    see="mha-cross",
+    rung=2,
+)
+wrong_edit(
+    LAYER,
+    "keys_cut_at_the_queries_length",
+    {
+        "split_heads(self.key(key), self.kv_heads)": (
+            "self.key(key).view(*query.shape[:2], self.kv_heads, query.size(2) // self.H)"
+            ".transpose(1, 2)"
+        ),
+        "split_heads(self.value(value), self.kv_heads)": (
+            "self.value(value).view(*query.shape[:2], self.kv_heads, query.size(2) // self.H)"
+            ".transpose(1, 2)"
+        ),
+    },
+    form_of="one_length_for_queries_and_keys",
+    why=_(
+        "The lengths T and S are taken to be the same: keys are cut, or heads merged, with the "
+        "length of the other sequence. They differ as soon as another sequence is asked."
+    ),
+    see="mha-cross",
+    rung=2,
+)
+wrong_edit(
+    LAYER,
+    "heads_merged_at_the_keys_length",
+    {"merge_heads(heads)": "heads.transpose(1, 2).reshape(key.size(0), key.size(1), -1)"},
+    form_of="one_length_for_queries_and_keys",
+    why=_(
+        "The heads are merged with the length of the keys. There is one result for each query: T "
+        "positions, not S."
+    ),
+    see="mha-cross",
+    rung=2,
+)
+wrong_edit(
+    LAYER,
+    "grouped_keys_split_into_all_heads",
+    {
+        "split_heads(self.key(key), self.kv_heads)": "split_heads(self.key(key), self.H)",
+        "split_heads(self.value(value), self.kv_heads)": "split_heads(self.value(value), self.H)",
+    },
+    why=_(
+        "Keys and values are split into H heads. They have kv_heads of them, and the given lines "
+        "repeat these for their groups."
+    ),
+    see="mha-grouped",
+    rung=2,
+)
+wrong_edit(
+    LAYER,
+    "weights_collected_as_float32",
+    {
+        _RETURN: """shown = torch.zeros(weights.shape)
+        for h in range(self.H):
+            shown[:, h] = weights[:, h]
+        return self.output(merge_heads(heads)), shown"""
+    },
+    why=_(
+        "The weights are collected in a new tensor of float32, whatever dtype the layer has. Make "
+        "it with the dtype of what goes into it."
+    ),
+    see="mha-layer",
+    rung=3,
+)
+
+
 right_edit(
     LAYER,
     "fused_projection",
@@ -1169,6 +1569,67 @@ def takes_their_state_apart(state):
             for name, part in zip(("query", "key", "value"), parts, strict=True):
                 ours[f"{name}.{kind}"] = part
             ours[f"output.{kind}"] = state.pop(f"out_proj.{kind}")
+    return ours
+
+
+@wrong(
+    CARRY,
+    see="mha-against-torch",
+    rung=2,
+    why=_(
+        "Where the state has no biases the names stand there all the same, with None for a tensor: "
+        "load_state_dict refuses them. Leave the names out."
+    ),
+)
+def none_for_missing_biases(state):
+    q, k, v = state["in_proj_weight"].chunk(3)
+    a, b, c = state["in_proj_bias"].chunk(3) if "in_proj_bias" in state else (None, None, None)
+    return {
+        "query.weight": q,
+        "key.weight": k,
+        "value.weight": v,
+        "output.weight": state["out_proj.weight"],
+        "query.bias": a,
+        "key.bias": b,
+        "value.bias": c,
+        "output.bias": state.get("out_proj.bias"),
+    }
+
+
+@wrong(
+    CARRY,
+    see="mha-against-torch",
+    rung=3,
+    why=_(
+        "The cut is made at rows 32 and 64, as for the layer of the example. The width D is that "
+        "of the state: a third of its rows."
+    ),
+)
+def cut_at_the_examples_width(state):
+    ours = {}
+    for kind in ("weight", "bias"):
+        if f"in_proj_{kind}" in state:
+            stacked = state[f"in_proj_{kind}"]
+            ours[f"query.{kind}"] = stacked[:32]
+            ours[f"key.{kind}"] = stacked[32:64]
+            ours[f"value.{kind}"] = stacked[64:]
+            ours[f"output.{kind}"] = state[f"out_proj.{kind}"]
+    return ours
+
+
+@wrong(
+    CARRY,
+    see="mha-against-torch",
+    rung=3,
+    why=_("The values get the rows of the keys: the last third of the stack is never read."),
+)
+def values_get_the_keys_rows(state):
+    ours = {}
+    for kind in ("weight", "bias"):
+        if f"in_proj_{kind}" in state:
+            q, k, _v = state[f"in_proj_{kind}"].chunk(3)
+            ours[f"query.{kind}"], ours[f"key.{kind}"], ours[f"value.{kind}"] = q, k, k
+            ours[f"output.{kind}"] = state[f"out_proj.{kind}"]
     return ours
 
 
@@ -1477,6 +1938,43 @@ wrong_edit(
 )
 
 
+wrong_edit(
+    COST,
+    "grouping_shrinks_the_cache_only",
+    {"narrow = kv_heads * d": "narrow = D"},
+    why=_(
+        "kv_heads makes the keys and values smaller here, but not the maps that make them: the key "
+        "and value maps go from D to kv_heads·d."
+    ),
+    see="mha-grouped",
+    rung=3,
+)
+wrong_edit(
+    COST,
+    "keys_and_values_always_of_four_bytes",
+    {"kv_heads * S * d * bytes_per_number": "kv_heads * S * d * 4"},
+    why=_("Four bytes are counted for each number of keys and values, whatever is asked for."),
+    see="mha-cost",
+    rung=3,
+)
+wrong_edit(
+    COST,
+    "weights_always_of_four_bytes",
+    {"B * H * T * S * bytes_per_number": "B * H * T * S * 4"},
+    why=_("Four bytes are counted for each of the weights, whatever bytes_per_number says."),
+    see="mha-cost",
+    rung=3,
+)
+wrong_edit(
+    COST,
+    "products_of_queries_with_queries",
+    {"2 * (2 * B * H * T * S * d)": "2 * (2 * B * H * T * T * d)"},
+    why=_("The products are counted with T keys for T queries; there are S keys."),
+    see="mha-cross",
+    rung=3,
+)
+
+
 @right(COST, style="a list of maps, added up")
 def added_up(B, T, S, D, H, *, kv_heads=None, bytes_per_number=4):
     groups = kv_heads or H
@@ -1715,6 +2213,156 @@ def sets_the_heads_to_zero(heads, weight):
         parts.append(whole - left)
         whole = left
     return torch.stack(parts, dim=1)
+
+
+@wrong(
+    ADDS,
+    see="mha-split-heads",
+    rung=2,
+    why=_(
+        "The weight is cut by one reshape to (H, D, d). It reads row by row, so a head gets whole "
+        "rows of some outputs and not its d columns of all of them."
+    ),
+)
+def weight_cut_by_a_view(heads, weight):
+    H, d = heads.shape[1], heads.shape[-1]
+    return heads @ weight.reshape(H, weight.shape[0], d).transpose(-2, -1)
+
+
+@wrong(
+    ADDS,
+    see="mha-contributions",
+    rung=3,
+    why=_(
+        "The width of the output is taken to be H·d. It is the number of rows of the weight, and "
+        "the docstring lets the two differ."
+    ),
+)
+def output_as_wide_as_the_heads(heads, weight):
+    B, H, T, d = heads.shape
+    parts = [heads[:, h] @ weight[:, h * d : (h + 1) * d].T for h in range(H)]
+    return torch.stack(parts, dim=1).reshape(B, H, T, H * d)
+
+
+@wrong(
+    ADDS,
+    see="mha-contributions",
+    rung=3,
+    why=_(
+        "The parts are stacked in front of the batch and reshaped to (B, H, T, D) afterwards. A "
+        "reshape moves no axis past another: parts and sequences are mixed up."
+    ),
+)
+def stacked_before_the_batch(heads, weight):
+    B, H, T, d = heads.shape
+    parts = [heads[:, h] @ weight[:, h * d : (h + 1) * d].T for h in range(H)]
+    return torch.stack(parts).reshape(B, H, T, -1)
+
+
+@wrong(
+    ADDS,
+    see="mha-contributions",
+    rung=1,
+    why=_(
+        "Each part is the sum of the heads so far. Asked for is what each of them adds by itself."
+    ),
+)
+def sum_of_the_heads_so_far(heads, weight):
+    H, d = heads.shape[1], heads.shape[-1]
+    parts = [heads[:, h] @ weight[:, h * d : (h + 1) * d].T for h in range(H)]
+    return torch.stack(parts, dim=1).cumsum(dim=1)
+
+
+@wrong(
+    ADDS,
+    see="mha-contributions",
+    rung=1,
+    why=_(
+        "The finished output is cut into H pieces of its width. After the output map every "
+        "component holds something of every head: what a head adds is D wide."
+    ),
+)
+def output_cut_into_pieces(heads, weight):
+    B, H, T, d = heads.shape
+    whole = merge_heads(heads) @ weight.T
+    parts = torch.zeros(B, H, T, whole.shape[-1], dtype=whole.dtype)
+    step = whole.shape[-1] // H
+    for h in range(H):
+        own = slice(h * step, (h + 1) * step)
+        parts[:, h, :, own] = whole[..., own]
+    return parts
+
+
+@wrong(
+    ADDS,
+    see="mha-contributions",
+    rung=2,
+    why=_(
+        "alone = heads gives the same tensor a second name and copies nothing: what is set to 0 "
+        "for the first head stays 0 for all that follow. clone() makes a copy."
+    ),
+)
+def second_name_for_a_copy(heads, weight):
+    parts = []
+    for h in range(heads.shape[1]):
+        alone = heads
+        alone[:, :h] = 0
+        alone[:, h + 1 :] = 0
+        parts.append(merge_heads(alone) @ weight.T)
+    return torch.stack(parts, dim=1)
+
+
+@wrong(
+    ADDS,
+    see="mha-contributions",
+    rung=2,
+    form_of="sets_the_heads_to_zero",
+    why=_(
+        "The values are right, but the heads that were handed in are overwritten on the way: only "
+        "the last of them is left."
+    ),
+)
+def leaves_the_last_head_alone(heads, weight):
+    kept = heads.clone()
+    parts = []
+    for h in range(heads.shape[1]):
+        heads.zero_()
+        heads[:, h] = kept[:, h]
+        parts.append(merge_heads(heads) @ weight.T)
+    return torch.stack(parts, dim=1)
+
+
+@wrong(
+    ADDS,
+    see="mha-contributions",
+    rung=3,
+    why=_(
+        "The values are right, but no gradient can come back: they were computed under no_grad or "
+        "cut off by detach. Let the caller decide about that."
+    ),
+)
+def computed_without_gradients(heads, weight):
+    H, d = heads.shape[1], heads.shape[-1]
+    with torch.no_grad():
+        parts = [heads[:, h] @ weight[:, h * d : (h + 1) * d].T for h in range(H)]
+        return torch.stack(parts, dim=1)
+
+
+@wrong(
+    ADDS,
+    see="mha-contributions",
+    rung=3,
+    why=_(
+        "The parts are collected in a new tensor of float32, whatever dtype the heads have. Make "
+        "it with theirs, or stack the parts."
+    ),
+)
+def parts_collected_in_float32(heads, weight):
+    B, H, T, d = heads.shape
+    parts = torch.zeros(B, H, T, weight.shape[0])
+    for h in range(H):
+        parts[:, h] = heads[:, h] @ weight[:, h * d : (h + 1) * d].T
+    return parts
 
 
 @right(ADDS, style="loop over slices")
@@ -1996,6 +2644,138 @@ def softmax_over_the_group(q, k, v, mask=None):
     return (weights @ v).reshape(B, H, T, d), weights.reshape(B, H, T, S)
 
 
+@wrong(
+    GROUPED,
+    see="mha-masks",
+    rung=2,
+    why=_(
+        "A row without an allowed key attends to all keys evenly: its scores are all equally low. "
+        "It is to get zero weights and a zero output."
+    ),
+)
+def even_weights_on_empty_rows(q, k, v, mask=None):
+    B, H, T, d = q.shape
+    n = k.shape[1]
+    scores = q.reshape(B, n, -1, d) @ k.transpose(-2, -1) / math.sqrt(d)
+    scores = scores.reshape(B, H, T, -1)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -1e9)
+    weights = scores.softmax(-1)
+    return (weights.reshape(B, n, -1, k.shape[2]) @ v).reshape(B, H, T, d), weights
+
+
+@wrong(
+    GROUPED,
+    see="mha-masks",
+    rung=2,
+    why=_(
+        "The mask strikes out weights after the softmax, when the forbidden keys have had their "
+        "share: what is left does not sum to 1."
+    ),
+)
+def mask_after_softmax(q, k, v, mask=None):
+    B, H, T, d = q.shape
+    n = k.shape[1]
+    scores = q.reshape(B, n, -1, d) @ k.transpose(-2, -1) / math.sqrt(d)
+    weights = scores.softmax(-1).reshape(B, H, T, -1)
+    if mask is not None:
+        weights = weights * mask
+    return (weights.reshape(B, n, -1, k.shape[2]) @ v).reshape(B, H, T, d), weights
+
+
+@wrong(
+    GROUPED,
+    see="mha-grouped",
+    rung=2,
+    why=_(
+        "The queries are scaled in place (*=, mul_ or div_), which changes the caller's tensor, "
+        "and which autograd refuses for a leaf. q = q / … makes a new one."
+    ),
+)
+def queries_scaled_in_place(q, k, v, mask=None):
+    B, H, T, d = q.shape
+    n = k.shape[1]
+    q *= d**-0.5
+    scores = (q.reshape(B, n, -1, d) @ k.transpose(-2, -1)).reshape(B, H, T, -1)
+    weights = masked_softmax(scores, mask)
+    return (weights.reshape(B, n, -1, k.shape[2]) @ v).reshape(B, H, T, d), weights
+
+
+@wrong(
+    GROUPED,
+    see="mha-grouped",
+    rung=3,
+    why=_(
+        "The output is given back head by head, the weights still have the axes of the groups. "
+        "Both results are to be (B, H, …)."
+    ),
+)
+def weights_left_in_their_groups(q, k, v, mask=None):
+    B, H, T, d = q.shape
+    n = k.shape[1]
+    scores = q.reshape(B, n, -1, d) @ k.transpose(-2, -1) / math.sqrt(d)
+    weights = masked_softmax(scores.reshape(B, H, T, -1), mask)
+    output = (weights.reshape(B, n, -1, k.shape[2]) @ v).reshape(B, H, T, d)
+    return output, weights.reshape(B, n, H // n, T, -1)
+
+
+@wrong(
+    GROUPED,
+    see="mha-grouped",
+    rung=1,
+    why=_("The keys are shared in groups, but every head mixes the values of head 0."),
+)
+def values_of_the_first_head(q, k, v, mask=None):
+    B, H, T, d = q.shape
+    n = k.shape[1]
+    scores = q.reshape(B, n, -1, d) @ k.transpose(-2, -1) / math.sqrt(d)
+    weights = masked_softmax(scores.reshape(B, H, T, -1), mask)
+    output = weights.reshape(B, H * T, -1) @ v[:, 0]
+    return output.reshape(B, H, T, d), weights
+
+
+@wrong(
+    GROUPED,
+    see="mha-grouped",
+    rung=1,
+    why=_(
+        "Query head h is given head h // H_kv of the keys. A group has G = H / H_kv heads, so it "
+        "is h // G."
+    ),
+)
+def divided_by_the_key_heads(q, k, v, mask=None):
+    H, n = q.shape[1], k.shape[1]
+    rows = mask if mask is None or mask.dim() == 2 else mask[:, 0]
+    pairs = []
+    for h in range(H):
+        own = min(h // n, n - 1)
+        pairs.append(scaled_dot_product_attention(q[:, h], k[:, own], v[:, own], rows))
+    output, weights = zip(*pairs, strict=True)
+    return torch.stack(output, dim=1), torch.stack(weights, dim=1)
+
+
+@wrong(
+    GROUPED,
+    see="mha-grouped",
+    rung=3,
+    why=_(
+        "Results are collected in new tensors of float32, whatever dtype the queries have. Make "
+        "them with theirs (q.new_empty), or stack what you computed."
+    ),
+)
+def results_collected_in_float32(q, k, v, mask=None):
+    B, H, T, d = q.shape
+    group = H // k.shape[1]
+    output, weights = torch.zeros(B, H, T, d), torch.zeros(B, H, T, k.shape[2])
+    rows = mask if mask is None or mask.dim() == 2 else mask[:, 0]
+    for h in range(H):
+        own = h // group
+        output[:, h], weights[:, h] = scaled_dot_product_attention(
+            q[:, h], k[:, own], v[:, own], rows
+        )
+    return output, weights
+
+
 @right(GROUPED, style="einsum with an axis of its own for the group")
 def by_einsum_with_groups(q, k, v, mask=None):
     B, H, T, d = q.shape
@@ -2042,7 +2822,8 @@ wrong_edit(
     BORROWED,
     "constructor_without_super",
     {
-        "        super().__init__()\n        self.H = H\n": "        assert D % H == 0\n",
+        "        super().__init__()\n": "",
+        "        self.H = H\n": "",
         _SCALE: "/ math.sqrt(D)",
         _MERGE_LINE: "heads.reshape(B, T, D)",
     },
@@ -2261,6 +3042,116 @@ wrong_edit(
     see="mha-layer",
     rung=2,
 )
+
+wrong_edit(
+    BORROWED,
+    "view_of_a_transposed_tensor",
+    {_MERGE_LINE: "heads.transpose(1, 2).view(B, T, D)"},
+    why=_(
+        "The transpose is there now, but view never copies, and the heads of a position do not lie "
+        "side by side in memory: it has to refuse. reshape copies where it must."
+    ),
+    see="mha-merge-heads",
+    rung=3,
+)
+wrong_edit(
+    BORROWED,
+    "cut_by_a_view_to_fit_the_merge",
+    {
+        "q = self.proj_q(x).view(B, T, self.H, self.d).transpose(1, 2)": (
+            "q = self.proj_q(x).view(B, self.H, T, self.d)"
+        ),
+        "k = self.proj_k(x).view(B, T, self.H, self.d).transpose(1, 2)": (
+            "k = self.proj_k(x).view(B, self.H, T, self.d)"
+        ),
+        "v = self.proj_v(x).view(B, T, self.H, self.d).transpose(1, 2)": (
+            "v = self.proj_v(x).view(B, self.H, T, self.d)"
+        ),
+        _MERGE_LINE: "heads.reshape(B, T, D)",
+    },
+    why=_(
+        "The cut, which was right, was made to fit the merge, which is wrong: without a transpose "
+        "on either side, heads hold whole vectors of some positions."
+    ),
+    see="mha-split-heads",
+    rung=3,
+)
+wrong_edit(
+    BORROWED,
+    "fill_not_low_enough",
+    {"masked_fill(~mask, -1e9)": "masked_fill(~mask, -10.0)"},
+    why=_(
+        "The fill was right at -1e9. At -10 a forbidden key still has a share, small and not 0, "
+        "and with larger scores not even small."
+    ),
+    see="mha-masks",
+    rung=3,
+)
+wrong_edit(
+    BORROWED,
+    "mask_given_one_more_axis",
+    {"masked_fill(~mask, -1e9)": "masked_fill(~mask.unsqueeze(1), -1e9)"},
+    why=_(
+        "The mask is given one more axis. It broadcasts to (B, H, T, T) as it is: that was right."
+    ),
+    see="mha-masks",
+    rung=3,
+)
+wrong_edit(
+    BORROWED,
+    "three_maps_without_bias",
+    {
+        "self.proj_q = nn.Linear(D, D)": "self.proj_q = nn.Linear(D, D, bias=False)",
+        "self.proj_k = nn.Linear(D, D)": "self.proj_k = nn.Linear(D, D, bias=False)",
+        "self.proj_v = nn.Linear(D, D)": "self.proj_v = nn.Linear(D, D, bias=False)",
+    },
+    form_of="maps_without_bias",
+    why=_("Three maps have lost their biases, which the docstring gives them."),
+    see="mha-borrowed",
+    rung=2,
+)
+wrong_edit(
+    BORROWED,
+    "all_names_changed",
+    {
+        "self.proj_q = nn": "self.query = nn",
+        "self.proj_q(x)": "self.query(x)",
+        "self.proj_k = nn": "self.key = nn",
+        "self.proj_k(x)": "self.key(x)",
+        "self.proj_v = nn": "self.value = nn",
+        "self.proj_v(x)": "self.value(x)",
+        "self.out_proj = nn": "self.output = nn",
+        "self.out_proj(heads": "self.output(heads",
+    },
+    form_of="names_changed",
+    why=_("The maps have other names now: whoever has saved weights cannot load them any more."),
+    see="mha-borrowed",
+    rung=2,
+)
+wrong_edit(
+    BORROWED,
+    "weights_returned_as_well",
+    {
+        "return self.out_proj(heads.transpose(1, 2).reshape(B, T, D))": (
+            "return self.out_proj(heads.transpose(1, 2).reshape(B, T, D)), scores.softmax(dim=-1)"
+        )
+    },
+    why=_(
+        "Output and weights are returned. This code returns the output alone, and whoever calls it "
+        "relies on that."
+    ),
+    see="mha-borrowed",
+    rung=2,
+)
+wrong_edit(
+    BORROWED,
+    "softmax_over_queries",
+    {"scores.softmax(dim=-1)": "scores.softmax(dim=-2)"},
+    why=_("The softmax was right, over the keys; now it runs over the queries."),
+    see="mha-borrowed",
+    rung=2,
+)
+
 
 right_edit(
     BORROWED,
@@ -2674,6 +3565,308 @@ def tests_with_huge_scores(attention):
     found, shown = attention(x, w_q, w_k, w_v, w_o, 3)
     assert torch.allclose(found, output, rtol=1e-4, atol=1e-1)
     assert torch.allclose(shown, weights, atol=1e-4)
+
+
+@wrong(
+    TEST,
+    see="mha-testing",
+    rung=2,
+    why=_(
+        "The weights of the case are so small that all scores are near 0 and the output too: "
+        "within the tolerance every scale and every order of heads gives the same. Take "
+        "scores near 1."
+    ),
+)
+def tests_with_tiny_scores(attention):
+    noise = torch.Generator().manual_seed(0)
+    x = torch.randn(2, 5, 12, generator=noise)
+    w_q, w_k, w_v, w_o = (torch.randn(12, 12, generator=noise) * 1e-3 for _ in range(4))
+    q, k, v = (split_heads(x @ w, 3) for w in (w_q, w_k, w_v))
+    heads, weights = scaled_dot_product_attention(q, k, v)
+    output = merge_heads(heads) @ w_o
+    found, shown = attention(x, w_q, w_k, w_v, w_o, 3)
+    assert torch.allclose(found, output, atol=1e-5)
+    assert torch.allclose(shown, weights, atol=1e-5)
+
+
+@wrong(
+    TEST,
+    see="mha-testing",
+    rung=2,
+    form_of="tests_with_tiny_scores",
+    why=_(
+        "The weights of the case are so small that all scores are near 0 and the output too: "
+        "within the tolerance every scale and every order of heads gives the same. Take "
+        "scores near 1."
+    ),
+)
+def maps_too_small_for_the_tolerance(attention):
+    noise = torch.Generator().manual_seed(0)
+    x = torch.randn(2, 5, 12, generator=noise)
+    w_q, w_k, w_v, w_o = (torch.randn(12, 12, generator=noise) * 1e-3 for _ in range(4))
+    q, k, v = (split_heads(x @ w, 3) for w in (w_q, w_k, w_v))
+    heads, weights = scaled_dot_product_attention(q, k, v)
+    output = merge_heads(heads) @ w_o
+    found, shown = attention(x, w_q, w_k, w_v, w_o, 3)
+    assert torch.allclose(found, output, atol=1e-4)
+    assert torch.allclose(shown, weights, atol=1e-4)
+
+
+@wrong(
+    TEST,
+    see="mha-testing",
+    rung=2,
+    why=_(
+        "The four maps of the case are one and the same, so an implementation that exchanges "
+        "them or uses one of them twice gives the same."
+    ),
+)
+def one_map_for_all_four(attention):
+    noise = torch.Generator().manual_seed(0)
+    x = torch.randn(2, 5, 12, generator=noise)
+    w_q, w_k, w_v, w_o = (torch.randn(12, 12, generator=noise) / 12**0.5 for _ in range(4))
+    w_q = w_k = w_v = w_o
+    q, k, v = (split_heads(x @ w, 3) for w in (w_q, w_k, w_v))
+    heads, weights = scaled_dot_product_attention(q, k, v)
+    output = merge_heads(heads) @ w_o
+    found, shown = attention(x, w_q, w_k, w_v, w_o, 3)
+    assert torch.allclose(found, output, atol=1e-5)
+    assert torch.allclose(shown, weights, atol=1e-5)
+
+
+@wrong(
+    TEST,
+    see="mha-testing",
+    rung=2,
+    why=_(
+        "The maps of the case are symmetric, so an implementation that multiplies by their "
+        "transposes gives the same."
+    ),
+)
+def all_maps_symmetric(attention):
+    noise = torch.Generator().manual_seed(0)
+    x = torch.randn(2, 5, 12, generator=noise)
+    w_q, w_k, w_v, w_o = (torch.randn(12, 12, generator=noise) / 12**0.5 for _ in range(4))
+    w_q, w_k, w_v, w_o = (w + w.T for w in (w_q, w_k, w_v, w_o))
+    q, k, v = (split_heads(x @ w, 3) for w in (w_q, w_k, w_v))
+    heads, weights = scaled_dot_product_attention(q, k, v)
+    output = merge_heads(heads) @ w_o
+    found, shown = attention(x, w_q, w_k, w_v, w_o, 3)
+    assert torch.allclose(found, output, atol=1e-5)
+    assert torch.allclose(shown, weights, atol=1e-5)
+
+
+@wrong(
+    TEST,
+    see="mha-testing",
+    rung=2,
+    why=_(
+        "The case has one sequence. What is mixed up between sequences cannot be seen in it: "
+        "take several."
+    ),
+)
+def tests_one_sequence_only(attention):
+    noise = torch.Generator().manual_seed(0)
+    x = torch.randn(1, 5, 12, generator=noise)
+    w_q, w_k, w_v, w_o = (torch.randn(12, 12, generator=noise) / 12**0.5 for _ in range(4))
+    q, k, v = (split_heads(x @ w, 3) for w in (w_q, w_k, w_v))
+    heads, weights = scaled_dot_product_attention(q, k, v)
+    output = merge_heads(heads) @ w_o
+    found, shown = attention(x, w_q, w_k, w_v, w_o, 3)
+    assert torch.allclose(found, output, atol=1e-5)
+    assert torch.allclose(shown, weights, atol=1e-5)
+
+
+@wrong(
+    TEST,
+    see="mha-testing",
+    rung=2,
+    why=_(
+        "Some sizes of the case are equal, H and d or T and d, so that the roots of the two are "
+        "the same number: an implementation with the wrong one of them passes."
+    ),
+)
+def sizes_that_are_equal(attention):
+    noise = torch.Generator().manual_seed(0)
+    x = torch.randn(2, 5, 16, generator=noise)
+    w_q, w_k, w_v, w_o = (torch.randn(16, 16, generator=noise) / 16**0.5 for _ in range(4))
+    q, k, v = (split_heads(x @ w, 4) for w in (w_q, w_k, w_v))
+    heads, weights = scaled_dot_product_attention(q, k, v)
+    output = merge_heads(heads) @ w_o
+    found, shown = attention(x, w_q, w_k, w_v, w_o, 4)
+    assert torch.allclose(found, output, atol=1e-5)
+    assert torch.allclose(shown, weights, atol=1e-5)
+
+
+@wrong(
+    TEST,
+    see="mha-testing",
+    rung=2,
+    form_of="sizes_that_are_equal",
+    why=_(
+        "Some sizes of the case are equal, H and d or T and d, so that the roots of the two are "
+        "the same number: an implementation with the wrong one of them passes."
+    ),
+)
+def as_many_positions_as_width(attention):
+    noise = torch.Generator().manual_seed(0)
+    x = torch.randn(2, 4, 12, generator=noise)
+    w_q, w_k, w_v, w_o = (torch.randn(12, 12, generator=noise) / 12**0.5 for _ in range(4))
+    q, k, v = (split_heads(x @ w, 3) for w in (w_q, w_k, w_v))
+    heads, weights = scaled_dot_product_attention(q, k, v)
+    output = merge_heads(heads) @ w_o
+    found, shown = attention(x, w_q, w_k, w_v, w_o, 3)
+    assert torch.allclose(found, output, atol=1e-5)
+    assert torch.allclose(shown, weights, atol=1e-5)
+
+
+@wrong(
+    TEST,
+    see="mha-testing",
+    rung=2,
+    form_of="sizes_that_are_equal",
+    why=_(
+        "Some sizes of the case are equal, H and d or T and d, so that the roots of the two are "
+        "the same number: an implementation with the wrong one of them passes."
+    ),
+)
+def positions_heads_and_width_alike(attention):
+    noise = torch.Generator().manual_seed(0)
+    x = torch.randn(2, 3, 9, generator=noise)
+    w_q, w_k, w_v, w_o = (torch.randn(9, 9, generator=noise) / 9**0.5 for _ in range(4))
+    q, k, v = (split_heads(x @ w, 3) for w in (w_q, w_k, w_v))
+    heads, weights = scaled_dot_product_attention(q, k, v)
+    output = merge_heads(heads) @ w_o
+    found, shown = attention(x, w_q, w_k, w_v, w_o, 3)
+    assert torch.allclose(found, output, atol=1e-5)
+    assert torch.allclose(shown, weights, atol=1e-5)
+
+
+@wrong(
+    TEST,
+    see="mha-testing",
+    rung=3,
+    why=_(
+        "The output is compared, and of the weights those of head 0: the same table for every "
+        "head passes."
+    ),
+)
+def compares_the_first_heads_weights(attention):
+    noise = torch.Generator().manual_seed(0)
+    x = torch.randn(2, 5, 12, generator=noise)
+    w_q, w_k, w_v, w_o = (torch.randn(12, 12, generator=noise) / 12**0.5 for _ in range(4))
+    q, k, v = (split_heads(x @ w, 3) for w in (w_q, w_k, w_v))
+    heads, weights = scaled_dot_product_attention(q, k, v)
+    output = merge_heads(heads) @ w_o
+    found, shown = attention(x, w_q, w_k, w_v, w_o, 3)
+    assert torch.allclose(found, output, atol=1e-5)
+    assert torch.allclose(shown[:, 0], weights[:, 0], atol=1e-5)
+
+
+@wrong(
+    TEST,
+    see="mha-testing",
+    rung=3,
+    why=_(
+        "The output is compared, and of the weights their mean over the heads: a table that "
+        "is not a head's own passes."
+    ),
+)
+def averages_the_weights_over_the_heads(attention):
+    noise = torch.Generator().manual_seed(0)
+    x = torch.randn(2, 5, 12, generator=noise)
+    w_q, w_k, w_v, w_o = (torch.randn(12, 12, generator=noise) / 12**0.5 for _ in range(4))
+    q, k, v = (split_heads(x @ w, 3) for w in (w_q, w_k, w_v))
+    heads, weights = scaled_dot_product_attention(q, k, v)
+    output = merge_heads(heads) @ w_o
+    found, shown = attention(x, w_q, w_k, w_v, w_o, 3)
+    assert torch.allclose(found, output, atol=1e-5)
+    assert torch.allclose(shown.mean(dim=1), weights.mean(dim=1), atol=1e-5)
+
+
+@wrong(
+    TEST,
+    see="mha-testing",
+    rung=3,
+    why=_(
+        "The difference is compared without its absolute value, so a number that is far too "
+        "small passes: (found - expected).abs()."
+    ),
+)
+def compares_without_absolute_value(attention):
+    noise = torch.Generator().manual_seed(0)
+    x = torch.randn(2, 5, 12, generator=noise)
+    w_q, w_k, w_v, w_o = (torch.randn(12, 12, generator=noise) / 12**0.5 for _ in range(4))
+    q, k, v = (split_heads(x @ w, 3) for w in (w_q, w_k, w_v))
+    heads, weights = scaled_dot_product_attention(q, k, v)
+    output = merge_heads(heads) @ w_o
+    found, shown = attention(x, w_q, w_k, w_v, w_o, 3)
+    assert (found - output).max() < 1e-4
+    assert (shown - weights).max() < 1e-4
+
+
+@wrong(
+    TEST,
+    see="mha-testing",
+    rung=3,
+    form_of="compares_sums_only",
+    why=_(
+        "Only the means of all numbers are compared. Numbers that change places leave a mean "
+        "as it was, and weights that sum to 1 always have the same."
+    ),
+)
+def compares_means_only(attention):
+    noise = torch.Generator().manual_seed(0)
+    x = torch.randn(2, 5, 12, generator=noise)
+    w_q, w_k, w_v, w_o = (torch.randn(12, 12, generator=noise) / 12**0.5 for _ in range(4))
+    q, k, v = (split_heads(x @ w, 3) for w in (w_q, w_k, w_v))
+    heads, weights = scaled_dot_product_attention(q, k, v)
+    output = merge_heads(heads) @ w_o
+    found, shown = attention(x, w_q, w_k, w_v, w_o, 3)
+    assert abs(found.mean() - output.mean()) < 1e-4
+    assert abs(shown.mean() - weights.mean()) < 1e-4
+
+
+@wrong(
+    TEST,
+    see="mha-testing",
+    rung=3,
+    why=_(
+        "The output is compared with a mix by the weights that were returned. Nobody asks "
+        "whether these weights are right."
+    ),
+)
+def output_compared_with_their_own_weights(attention):
+    noise = torch.Generator().manual_seed(0)
+    x = torch.randn(2, 5, 12, generator=noise)
+    w_q, w_k, w_v, w_o = (torch.randn(12, 12, generator=noise) / 12**0.5 for _ in range(4))
+    q, k, v = (split_heads(x @ w, 3) for w in (w_q, w_k, w_v))
+    heads, weights = scaled_dot_product_attention(q, k, v)
+    output = merge_heads(heads) @ w_o
+    found, shown = attention(x, w_q, w_k, w_v, w_o, 3)
+    assert torch.allclose(found, merge_heads(shown @ v) @ w_o, atol=1e-5)
+
+
+@wrong(
+    TEST,
+    see="mha-testing",
+    rung=2,
+    form_of="compares_the_weights_only",
+    why=_(
+        "The weights are compared, shape and values, and the output is not: what happens to "
+        "the values goes unseen."
+    ),
+)
+def compares_weights_and_their_shape(attention):
+    noise = torch.Generator().manual_seed(0)
+    x = torch.randn(2, 5, 12, generator=noise)
+    w_q, w_k, w_v, w_o = (torch.randn(12, 12, generator=noise) / 12**0.5 for _ in range(4))
+    q, k, v = (split_heads(x @ w, 3) for w in (w_q, w_k, w_v))
+    heads, weights = scaled_dot_product_attention(q, k, v)
+    output = merge_heads(heads) @ w_o
+    found, shown = attention(x, w_q, w_k, w_v, w_o, 3)
+    assert shown.shape == weights.shape
+    assert torch.allclose(shown, weights, atol=1e-5)
 
 
 @right(TEST, style="against a loop over heads, in float64")

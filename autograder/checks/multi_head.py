@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,11 @@ MOVED = 0.0
 FLOAT32 = 3e-5
 # Gradients add up B·T such numbers more.
 GRADIENT = 2e-4
+
+
+def _wide(x: Tensor) -> Tensor:
+    """The same beyond the range of float32: what passes through that on the way is infinite."""
+    return x.double() * 1e60
 
 
 def _head_sizes(cases: Cases) -> tuple[int, int, int, int]:
@@ -72,8 +77,12 @@ def _columns(x: Tensor, H: int) -> Tensor:
 
 
 def _expect_split(answer: Answer, x: Tensor, H: int) -> None:
+    _expect_split_values(answer(x, H), x, H)
+
+
+def _expect_split_values(found: object, x: Tensor, H: int) -> None:
     expect_close(
-        answer(x, H),
+        found,
         _columns(x, H),
         atol=MOVED,
         what=_("the result"),
@@ -136,12 +145,33 @@ def one_head_and_narrow_heads(answer: Answer, cases: Cases) -> None:
 
 
 @split.check(points=0.5, hidden=True)
+def one_sequence_one_position_any_dtype(answer: Answer, cases: Cases) -> None:
+    """One sequence and one position work too, and the result has the dtype of the input."""
+    B, T, H, d = _head_sizes(cases)
+    _expect_split(answer, cases.normal(1, T, H * d), H)
+    _expect_split(answer, cases.normal(B, 1, H * d), H)
+    for x in (_wide(cases.normal(B, T, H * d)), cases.integers(0, 99, B, T, H * d)):
+        found = expect_tensor(answer(x, H), (B, H, T, d), what=_("the result"), dtype=x.dtype)
+        _expect_split_values(found, x, H)
+
+
+@split.check(points=0.5, hidden=True)
 def gradients_go_back_through_the_split(answer: Answer, cases: Cases) -> None:
     """Each component's gradient comes back to where the component was."""
     B, T, H, d = _head_sizes(cases)
     x, cotangent = cases.normal(B, T, H * d), cases.normal(B, H, T, d)
     run = answer.run((x, H), wrt=[0], cotangent=cotangent)
     _expect_gradient(run.grads["0"], cotangent.permute(0, 2, 1, 3).flatten(2).double())
+
+
+def _expect_untouched(before: Sequence[Tensor], after: Sequence[Any]) -> None:
+    """Every argument has the shape and the values that it was handed in with."""
+    expect(
+        all(torch.equal(one, other) for one, other in zip(before, after, strict=True)),
+        seen=_("An input is another one after the call."),
+        cause=_("An operation in place (its name ends in _, or it is *= or an index) changed it."),
+        next_step=_("Use the form without the underscore, or work on a copy (clone)."),
+    )
 
 
 def _expect_gradient(found: Tensor | None, expected: Tensor, atol: float = MOVED) -> None:
@@ -189,8 +219,12 @@ def _side_by_side(x: Tensor) -> Tensor:
 
 
 def _expect_merged(answer: Answer, x: Tensor) -> None:
+    _expect_merged_values(answer(x), x)
+
+
+def _expect_merged_values(found: object, x: Tensor) -> None:
     expect_close(
-        answer(x),
+        found,
         _side_by_side(x),
         atol=MOVED,
         what=_("the result"),
@@ -227,6 +261,18 @@ def one_head_one_position(answer: Answer, cases: Cases) -> None:
     _expect_merged(answer, cases.normal(B, 1, T, d))
     _expect_merged(answer, cases.normal(B, H, 1, d))
     _expect_merged(answer, cases.normal(B, H, T, 1))
+
+
+@merge.check(points=0.5, hidden=True)
+def one_sequence_any_dtype(answer: Answer, cases: Cases) -> None:
+    """One sequence works too; the result has the input's dtype, and the input keeps its shape."""
+    B, T, H, d = _head_sizes(cases)
+    _expect_merged(answer, cases.normal(1, H, T, d))
+    for x in (_wide(cases.normal(B, H, T, d)), cases.integers(0, 99, B, H, T, d)):
+        run = answer.run((x,), echo=True)
+        found = expect_tensor(run.value, (B, T, H * d), what=_("the result"), dtype=x.dtype)
+        _expect_merged_values(found, x)
+        _expect_untouched((x,), run.args)
 
 
 @merge.check(points=0.5, hidden=True)
@@ -462,6 +508,12 @@ def a_mask_for_each_head_and_an_empty_row(answer: Answer, cases: Cases) -> None:
     B, T, H, d = _head_sizes(cases)
     state = _state(cases, H * d)
     x = cases.normal(B, T, H * d)
+    own = cases.mask(H, T, T)  # the same for every sequence
+    output, weights = _both(_built(answer, H * d, H, state)(x, mask=own))
+    expected = _attend(state, H, x, mask=own)
+    cause = _("A mask (H, T, S), one for each head, is applied along another axis.")
+    _expect_weights(weights, expected.weights, cause)
+    _expect_output(output, expected.output, cause)
     mask = cases.mask(B, H, T, T)
     mask[0, 0, 1] = False
     mask[1, :, 0] = False
@@ -479,15 +531,22 @@ def a_mask_for_each_head_and_an_empty_row(answer: Answer, cases: Cases) -> None:
 
 @layer_exercise.check(points=0.5, hidden=True)
 def a_bias_is_added_to_the_scores(answer: Answer, cases: Cases) -> None:
-    """The argument bias, one table per head, is added to the scaled scores."""
+    """The argument bias, one table per head, is added to the scaled scores, beside a mask too."""
     B, T, H, d = _head_sizes(cases)
     state = _state(cases, H * d)
-    x, bias = cases.normal(B, T, H * d), cases.normal(H, T, T)
-    output, weights = _both(_built(answer, H * d, H, state)(x, bias=bias))
-    expected = _attend(state, H, x, bias=bias)
-    cause = _("bias is not handed on to the attention of the heads, or is scaled as well.")
-    _expect_weights(weights, expected.weights, cause)
-    _expect_output(output, expected.output, cause)
+    S = T + 3  # several keys are left in each row of the mask
+    x, memory, bias = cases.normal(B, T, H * d), cases.normal(B, S, H * d), cases.normal(H, T, S)
+    layer = _built(answer, H * d, H, state)
+    for mask in (None, cases.mask(T, S, p=0.8)):
+        output, weights = _both(layer(x, memory, mask=mask, bias=bias))
+        expected = _attend(state, H, x, memory, mask=mask, bias=bias)
+        cause = (
+            _("bias is not handed on to the attention of the heads, or is scaled as well.")
+            if mask is None
+            else _("Beside a bias the mask is not applied, or beside a mask the bias is not.")
+        )
+        _expect_weights(weights, expected.weights, cause)
+        _expect_output(output, expected.output, cause)
 
 
 @layer_exercise.check(points=0.5, hidden=True)
@@ -570,20 +629,38 @@ def gradients_reach_every_map(answer: Answer, cases: Cases) -> None:
     x, memory = cases.normal(B, T, H * d), cases.normal(B, T + 2, H * d)
     cotangent = cases.normal(B, T, H * d)
     layer = _built(answer, H * d, H, state)
-    run = layer.run((x, memory), wrt=[0, 1, "parameters"], of=0, cotangent=cotangent, echo=True)
+    mask = cases.mask(T, T + 2)
+    run = layer.run(
+        (x, memory, None, mask), wrt=[0, 1, "parameters"], of=0, cotangent=cotangent, echo=True
+    )
     leaves = {"0": x, "1": memory, **state}
     leaves = {name: item.double().requires_grad_() for name, item in leaves.items()}
-    output = _attend(leaves, H, leaves["0"], leaves["1"]).output
+    output = _attend(leaves, H, leaves["0"], leaves["1"], mask=mask).output
     wanted = torch.autograd.grad(output, list(leaves.values()), cotangent.double())
     for name, gradient in zip(leaves, wanted, strict=True):
         _expect_gradient(run.grads.get(name), gradient, GRADIENT)
-    for before, after in zip((x, memory), run.args, strict=True):
-        expect(
-            torch.equal(before, after),
-            seen=_("An input holds other values after the call."),
-            cause=_("An operation in place (its name ends in _) wrote into the input."),
-            next_step=_("Use the form without the underscore."),
-        )
+    _expect_untouched((x, memory, mask), [item for item in run.args if item is not None])
+
+
+@layer_exercise.check(points=0.5, hidden=True)
+def the_dtype_of_its_maps(answer: Answer, cases: Cases) -> None:
+    """Turned to float64 by ``layer.double()``, the layer computes in float64."""
+    B, T, H, d = _head_sizes(cases)
+    state = _state(cases, H * d)
+    x = cases.normal(B, T, H * d, dtype=torch.float64)
+    mask = cases.mask(B, 1, 1, T)
+    layer = _built(answer, H * d, H, state)
+    layer.method("double")
+    output, weights = _both(layer(x, mask=mask))
+    expected = _attend(state, H, x, mask=mask)
+    cause = _("A tensor that forward makes has a dtype of its own and not that of its input.")
+    for found, wanted, what in (
+        (output, expected.output, _("the output")),
+        (weights, expected.weights, _("the weights")),
+    ):
+        expect_tensor(found, wanted.shape, what=what, dtype=torch.float64)
+    _expect_weights(weights, expected.weights, cause)
+    _expect_output(output, expected.output, cause)
 
 
 # --- weights_from_torch ----------------------------------------------------------------------
@@ -970,6 +1047,25 @@ def an_output_of_another_width(answer: Answer, cases: Cases) -> None:
 
 
 @contributions.check(points=0.5, hidden=True)
+def gradients_and_dtype_are_kept(answer: Answer, cases: Cases) -> None:
+    """Gradients reach heads and weight, and float64 stays float64."""
+    heads, weight = _contribution_case(cases)
+    B, H, T, _d = heads.shape
+    cotangent = cases.normal(B, H, T, weight.shape[0])
+    run = answer.run((heads, weight), wrt=[0, 1], cotangent=cotangent)
+    leaves = [item.double().requires_grad_() for item in (heads, weight)]
+    wanted = torch.autograd.grad(_each_head(*leaves), leaves, cotangent.double())
+    for name, gradient in zip("01", wanted, strict=True):
+        _expect_gradient(run.grads.get(name), gradient, GRADIENT)
+    expect_tensor(
+        answer(_wide(heads), weight.double()),
+        cotangent.shape,
+        what=_("the result"),
+        dtype=torch.float64,
+    )
+
+
+@contributions.check(points=0.5, hidden=True)
 def nothing_is_overwritten(answer: Answer, cases: Cases) -> None:
     """Where T equals H all is well too, and the inputs stay as they were."""
     n, d, B = cases.distinct(3, 2, 6)
@@ -983,13 +1079,7 @@ def nothing_is_overwritten(answer: Answer, cases: Cases) -> None:
         cause=_ADDED_CAUSE,
         next_step=_ADDED_STEP,
     )
-    for before, after in zip((heads, weight), run.args, strict=True):
-        expect(
-            torch.equal(before, after),
-            seen=_("An input holds other values after the call."),
-            cause=_("Heads or columns were set to 0 in the tensor that was handed in."),
-            next_step=_("Work on a copy (clone), or without setting anything to 0."),
-        )
+    _expect_untouched((heads, weight), run.args)
 
 
 # --- grouped_query_attention -----------------------------------------------------------------
@@ -1105,16 +1195,18 @@ def a_mask_for_each_sequence_and_an_empty_row(answer: Answer, cases: Cases) -> N
     q, k, v = _grouped_case(cases, 3, 2)
     mask = cases.mask(q.shape[0], 1, q.shape[2], k.shape[2])
     mask[0, 0, 1] = False
+    run = answer.run((q, k, v, mask), echo=True)
     _expect_grouped(
-        answer(q, k, v, mask),
+        run.value,
         _shared(q, k, v, mask),
         _("A sequence gets the mask of another, or an empty row is not zero."),
     )
+    _expect_untouched((q, k, v, mask), run.args)
 
 
 @grouped.check(points=0.5, hidden=True)
 def shared_keys_gather_gradients(answer: Answer, cases: Cases) -> None:
-    """Keys and values get the gradients of all heads that use them."""
+    """Keys and values get the gradients of all heads; the results have the dtype of the input."""
     q, k, v = _grouped_case(cases, 2, 2)
     cotangent = cases.normal(*q.shape)
     run = answer.run((q, k, v), wrt=[0, 1, 2], of=0, cotangent=cotangent)
@@ -1122,6 +1214,9 @@ def shared_keys_gather_gradients(answer: Answer, cases: Cases) -> None:
     wanted = torch.autograd.grad(_shared(*leaves).output, leaves, cotangent.double())
     for name, gradient in zip("012", wanted, strict=True):
         _expect_gradient(run.grads.get(name), gradient, GRADIENT)
+    output, weights = _both(answer(q.double(), k.double(), _wide(v)))
+    for found, what in ((output, _("the output")), (weights, _("the weights"))):
+        expect_tensor(found, found.shape, what=what, dtype=torch.float64)
 
 
 # --- BorrowedAttention -----------------------------------------------------------------------
@@ -1303,6 +1398,7 @@ def _model(
     join: Callable[[Tensor], Tensor] = lambda x: x.transpose(1, 2).flatten(2),
     last: Callable[[Tensor, Tensor], Tensor] = lambda x, w_o: x @ w_o,
     shown: Callable[[Tensor], Tensor] = lambda weights: weights,
+    maps: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]] = lambda *maps: maps,
     wide: torch.dtype | None = None,
 ) -> _Implementation:
     """Multi-head attention, with any one step replaced."""
@@ -1312,7 +1408,7 @@ def _model(
     ) -> tuple[Tensor, Tensor]:
         given = x.dtype
         x, w_q, w_k, w_v, w_o = (t.to(wide or given) for t in (x, w_q, w_k, w_v, w_o))
-        q, k, v = (cut(x @ w, H) for w in (w_q, w_k, w_v))
+        q, k, v = (cut(x @ w, H) for w in maps(w_q, w_k, w_v))
         weights = soft(q @ k.transpose(-2, -1) / scale(x.shape[-1] // H, H))
         output = last(join(weights @ v), w_o)
         return output.to(given), shown(weights).to(given)
@@ -1361,9 +1457,9 @@ _PROBES: tuple[_Implementation, ...] = (
 
 def _expect_rejected(answer: Answer, cases: Cases, wrong: dict[str, _Implementation]) -> None:
     for probe in _PROBES:
-        answer.accepts(probe)
+        answer.rejects(probe)
     # All of them are run before the first is named: the pattern tells one weak test from another.
-    passed = [name for name in cases.shuffled(sorted(wrong)) if answer.accepts(wrong[name])]
+    passed = [name for name in cases.shuffled(sorted(wrong)) if not answer.rejects(wrong[name])]
     expect(
         not passed,
         seen=_("Your test lets an implementation pass that is wrong."),
@@ -1381,6 +1477,8 @@ _MISTAKES = {
     "root_of_D": _("scores are divided by √D and not by √d"),
     "no_scale": _("scores are not divided at all"),
     "divided_by_d": _("scores are divided by d and not by √d"),
+    "root_of_H": _("scores are divided by √H, the number of heads, and not by √d"),
+    "root_of_T": _("scores are divided by √T, the number of positions, and not by √d"),
     "first_head_for_all": _("the first head is used for all"),
     "mean_of_heads": _("every head is replaced by the mean of the heads"),
     "heads_in_reverse": _("the heads are merged in reverse order"),
@@ -1392,6 +1490,13 @@ _MISTAKES = {
     "mean_weights_alone": _("one (T, T) table is returned in place of H of them"),
     "weights_transposed": _("the weights returned have queries and keys exchanged"),
     "scores_shown": _("the weights returned are the scores"),
+    "first_weights_shown": _("the weights returned are those of the first head, for every head"),
+    "keys_by_w_q": _("the keys are made with w_q"),
+    "values_by_w_k": _("the values are made with w_k"),
+    "w_q_and_w_k_exchanged": _("w_q and w_k are exchanged"),
+    "maps_transposed": _("w_q, w_k and w_v are transposed, as nn.Linear would have them"),
+    "first_sequences_weights": _("every sequence is mixed by the weights of the first one"),
+    "joined_across_sequences": _("heads are merged so that sequences and positions change places"),
     "zeros": _("everything is zero"),
     "input_back": _("the output is the input"),
     "causal": _("positions to the right cannot be seen"),
@@ -1402,7 +1507,7 @@ _MISTAKES = {
 def right_implementations_pass(answer: Answer, cases: Cases) -> None:
     """Right implementations pass your test, whatever their last digit."""
     for probe in _PROBES:
-        answer.accepts(probe)
+        answer.rejects(probe)
     passed = [answer.accepts(implementation) for implementation in cases.shuffled(_RIGHT)]
     expect(
         all(passed),
@@ -1456,10 +1561,15 @@ def a_merge_without_transpose_is_caught(answer: Answer, cases: Cases) -> None:
 
 @test_exercise.check(points=1, hidden=True)
 def other_scales_are_caught(answer: Answer, cases: Cases) -> None:
-    """No scale, and a division by d, do not pass."""
+    """No scale, and a division by d, by √H or by √T, do not pass."""
     wrong = {
         "no_scale": _model(scale=lambda d, H: 1.0),
         "divided_by_d": _model(scale=lambda d, H: float(d)),
+        "root_of_H": _model(scale=lambda d, H: math.sqrt(H)),
+        "root_of_T": _model(
+            scale=lambda d, H: 1.0,
+            soft=lambda scores: (scores / math.sqrt(scores.shape[-1])).softmax(dim=-1),
+        ),
     }
     _expect_rejected(answer, cases, wrong)
 
@@ -1507,13 +1617,49 @@ def wrong_axes_are_caught(answer: Answer, cases: Cases) -> None:
     _expect_rejected(answer, cases, wrong)
 
 
-@test_exercise.check(points=1, hidden=True)
+@test_exercise.check(points=0.5, hidden=True)
+def one_table_for_all_heads_is_caught(answer: Answer, cases: Cases) -> None:
+    """One (T, T) table of weights in place of H of them does not pass."""
+    # by itself: a test that compares shapes and one that does not raise different exceptions here
+    _expect_rejected(
+        answer, cases, {"mean_weights_alone": _model(shown=lambda weights: weights.mean(1))}
+    )
+
+
+@test_exercise.check(points=0.5, hidden=True)
 def wrong_weights_are_caught(answer: Answer, cases: Cases) -> None:
     """A right output beside wrong weights does not pass."""
     wrong = {
         "mean_weights_shown": _model(shown=lambda w: w.mean(1, keepdim=True).expand_as(w)),
-        "mean_weights_alone": _model(shown=lambda w: w.mean(1)),
         "weights_transposed": _model(shown=lambda w: w.transpose(-2, -1)),
         "scores_shown": _model(shown=lambda w: w.clamp_min(1e-30).log()),
+        "first_weights_shown": _model(shown=lambda w: w[:, :1].expand_as(w)),
+    }
+    _expect_rejected(answer, cases, wrong)
+
+
+@test_exercise.check(points=1, hidden=True)
+def exchanged_maps_are_caught(answer: Answer, cases: Cases) -> None:
+    """Maps that are exchanged, used twice or transposed do not pass."""
+    wrong = {
+        "keys_by_w_q": _model(maps=lambda q, k, v: (q, q, v)),
+        "values_by_w_k": _model(maps=lambda q, k, v: (q, k, k)),
+        "w_q_and_w_k_exchanged": _model(maps=lambda q, k, v: (k, q, v)),
+        "maps_transposed": _model(maps=lambda q, k, v: (q.T, k.T, v.T)),
+    }
+    _expect_rejected(answer, cases, wrong)
+
+
+@test_exercise.check(points=0.5, hidden=True)
+def mixed_sequences_are_caught(answer: Answer, cases: Cases) -> None:
+    """An implementation that is right for one sequence only does not pass."""
+
+    def join(x: Tensor) -> Tensor:
+        B, H, T, d = x.shape
+        return x.permute(2, 0, 1, 3).reshape(B, T, H * d)
+
+    wrong = {
+        "first_sequences_weights": _model(soft=lambda s: s[:1].softmax(dim=-1).expand_as(s)),
+        "joined_across_sequences": _model(join=join),
     }
     _expect_rejected(answer, cases, wrong)
