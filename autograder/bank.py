@@ -15,6 +15,7 @@ read, and where the reference changes under it, the entry fails with a clear lin
 
 from __future__ import annotations
 
+import linecache
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -125,7 +126,8 @@ def _entering(
     exercise: str, is_right: bool, why: str, see: str, rung: int, form_of: str | None, given: bool
 ) -> Callable[[T], T]:
     def enter(target: T) -> T:
-        name, module = target.__name__, target.__module__  # type: ignore[attr-defined]
+        function = getattr(target, "fn", target)  # behind a Triton kernel
+        name, module = function.__name__, function.__module__
         path = Path(sys.modules[module].__file__ or "")
         source = without_decorators(definition_source(path, name), ("wrong", "right"))
         entry = Entry(
@@ -169,7 +171,10 @@ def _enter_edit(
         source = source.replace(old, new)
     # The entry runs where the reference runs: with the names of the solutions' module.
     namespace = dict(vars(solutions))
-    exec(compile(source, f"<{module}: {name}>", "exec"), namespace)  # noqa: S102
+    filename = f"<{module}: {exercise}: {name}>"
+    # Triton reads a kernel's source from here
+    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+    exec(compile(source, filename, "exec"), namespace)  # noqa: S102
     entry = Entry(
         exercise, name, is_right, why, see, rung, form_of, given, source, namespace[exercise]
     )

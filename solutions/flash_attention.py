@@ -247,6 +247,7 @@ def flash_forward_test(flash_forward: Callable[..., tuple[Tensor, Tensor]]) -> N
     Args:
         flash_forward: called as ``flash_forward(q, k, v, causal=..., block_q=..., block_k=...)``,
             returns output (..., T, d) and logsumexp (..., T) as ``flash_forward`` of this chapter.
+            It may be called a hundred times or so.
 
     Raises:
         AssertionError: the implementation is wrong.
