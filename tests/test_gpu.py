@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import book.data.gpu
+from autograder import chapters
 from autograder.gpu import __main__ as command
 from autograder.gpu import agreement, contenders, goals, measure, sizes
 
@@ -132,6 +133,15 @@ def test_a_file_is_named_after_its_device() -> None:
     assert command.slug("NVIDIA A100-SXM4-80GB") == "nvidia-a100-sxm4-80gb"
 
 
+def test_a_compiled_kernel_is_not_asked_for_counts() -> None:
+    for name in agreement.KERNELS:
+        checks = chapters.exercise(f"flash_attention.{name}").checks
+        assert all(agreement.is_asked(check, "cpu") for check in checks)
+        left = {check.name for check in checks if agreement.is_asked(check, "cuda")}
+        assert {"kernel_skips_tiles", "each_score_is_loaded_once"}.isdisjoint(left)
+        assert len(checks) // 2 <= len(left) < len(checks)
+
+
 @needs_triton
 def test_the_script_runs_on_a_cpu(tmp_path: Path) -> None:
     file = tmp_path / "found.json"
@@ -147,6 +157,8 @@ def test_the_script_runs_on_a_cpu(tmp_path: Path) -> None:
     found = json.loads(file.read_text(encoding="utf-8"))
     assert found["complete"]
     assert all(check["passed"] for check in found["checks"])
+    graded = [check["name"] for check in found["checks"] if "message" in check]
+    assert {name.partition(":")[0] for name in graded} == set(agreement.KERNELS)
     cases = len(sizes.TINY.lengths) * len(sizes.TINY.dtypes) * 2 * 2  # causal or not, both passes
     assert len(found["times"]) == cases * len(contenders.NAMES)
     for timed in found["times"]:
@@ -174,5 +186,6 @@ def test_measurements_that_are_committed_agree_with_their_goals() -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_compiled_kernels_agree_with_float64() -> None:
-    wrong = [case for case in agreement.compare(sizes.FULL, "cuda") if not case["passed"]]
+    cases = [*agreement.graded("cuda"), *agreement.compare(sizes.FULL, "cuda")]
+    wrong = [case for case in cases if not case["passed"]]
     assert wrong == []

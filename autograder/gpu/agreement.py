@@ -1,4 +1,4 @@
-"""The reference's kernels, compared with attention in float64 on the same device."""
+"""The reference's kernels, graded as a learner's are and compared with float64 on the device."""
 
 from __future__ import annotations
 
@@ -9,8 +9,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from autograder import chapters
+from autograder.checking import Check
 from autograder.gpu.contenders import TritonAttention, plain
 from autograder.gpu.sizes import Sizes
+from autograder.judge import Judge, opening
+
+KERNELS = (
+    "logsumexp_kernel",
+    "flash_forward_kernel",
+    "flash_backward_dq_kernel",
+    "flash_backward_dkv_kernel",
+)
 
 # Of the largest number compared. The output is rounded once and the weights once before they meet
 # the values, so a few units in the last place; gradients go through two such products.
@@ -24,6 +34,28 @@ def tolerance(dtype: torch.dtype, what: str) -> float:
     if dtype == torch.float32:
         return _FLOAT32
     return _UNITS[what] * torch.finfo(dtype).eps
+
+
+def is_asked(check: Check, device: str) -> bool:
+    """Whether a check can be asked: what is loaded is counted in Triton's interpreter alone."""
+    return device == "cpu" or "_counted" not in check.function.__code__.co_names
+
+
+def graded(device: str) -> Iterator[dict[str, Any]]:
+    """Run the chapter's own checks of its kernels, hidden ones too, on the reference.
+
+    Yields:
+        One row a check: ``name``, ``passed`` and ``message``.
+    """
+    for name in KERNELS:
+        exercise = chapters.exercise(f"flash_attention.{name}")
+        judge = Judge(exercise, checks=lambda check: is_asked(check, device))
+        for check in judge.judge(opening(exercise, chapters.reference(exercise))).checks:
+            yield {
+                "name": f"{name}: {check.name}",
+                "passed": check.passed,
+                "message": check.message or "",
+            }
 
 
 def compare(sizes: Sizes, device: str, large: float = 10.0) -> Iterator[dict[str, Any]]:
