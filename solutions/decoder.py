@@ -539,9 +539,10 @@ def next_probabilities(
     Args:
         logits: shape (..., V), floating point.
         temperature: logits are divided by it; 0 leaves the most probable token alone.
-        top_k: only the k most probable tokens stay, V of them where k is larger.
+        top_k: only the k most probable tokens stay, V of them where k is larger; at least 1.
         top_p: of those, only the most probable ones stay that are needed to reach this share of
-            their probability: the smallest number of tokens whose sum is at least ``top_p``.
+            their probability: the smallest number of tokens whose sum is at least ``top_p``, which
+            is above 0.
 
     Returns:
         Probabilities, shape (..., V): 0 for what does not stay; what stays sums to 1.

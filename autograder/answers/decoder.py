@@ -1830,6 +1830,21 @@ wrong_edit(
 )
 
 
+wrong_edit(
+    "DecoderLayer",
+    "feed_forward_twice_by_its_residual",
+    {
+        "        if self.cross:\n            x = next(residuals)(": "        x = self.residuals[-1](x, self.feed_forward)\n        if self.cross:\n            x = next(residuals)("
+    },
+    form_of="feed_forward_after_each_attention",
+    why=_(
+        "The feed-forward network runs twice, after each of the two attentions. It runs once, after both."
+    ),
+    see="dec-layer",
+    rung=1,
+)
+
+
 @right("DecoderLayer", style="residuals by index")
 class residuals_by_index(nn.Module):
     def __init__(self, D, H, F, *, dropout=0.1, norm_first=True, activation="relu", cross=True):
@@ -2654,6 +2669,87 @@ def start_sign_everywhere(targets, start_id):
     return result
 
 
+@wrong(
+    "shift_right",
+    why=_(
+        "The start sign was put in front and cut off again: the length stays, and what leaves is the last target."
+    ),
+    see="dec-shifted",
+    rung=1,
+)
+def one_token_too_short(targets, start_id):
+    result = targets.roll(1, dims=1)
+    result[:, 0] = start_id
+    return result[:, 1:]
+
+
+@wrong(
+    "shift_right",
+    why=_(
+        "The start column is int64, whatever the targets are, and cat takes the wider of two dtypes."
+    ),
+    see="dec-shifted",
+    rung=3,
+)
+def always_int64(targets, start_id):
+    start = torch.full((targets.size(0), 1), start_id)
+    return torch.cat([start, targets[:, :-1]], dim=1)
+
+
+@wrong(
+    "shift_right",
+    form_of="always_int64",
+    why=_("The result is int64, whatever the targets are."),
+    see="dec-shifted",
+    rung=3,
+)
+def converted_to_int64(targets, start_id):
+    result = targets.roll(1, dims=1)
+    result[:, 0] = start_id
+    return result.long()
+
+
+@wrong(
+    "shift_right",
+    why=_("There is one start sign, so it fits a batch of one: each sequence needs its own."),
+    see="dec-shifted",
+    rung=2,
+)
+def one_start_for_a_batch_of_one(targets, start_id):
+    start = torch.tensor([[start_id]], dtype=targets.dtype)
+    return torch.cat([start, targets[:, :-1]], dim=1)
+
+
+@wrong(
+    "shift_right",
+    why=_(
+        "A token was taken out, the one with id 2. All targets but the last are read, whatever they are."
+    ),
+    see="dec-shifted",
+    rung=3,
+)
+def end_signs_taken_out(targets, start_id):
+    result = torch.full_like(targets, start_id)
+    result[:, 1:] = targets[:, :-1]
+    return torch.where(result == 2, torch.zeros_like(result), result)
+
+
+@wrong(
+    "shift_right",
+    why=_(
+        "Each step copies from what the step before has just written: the first target runs through the whole sequence."
+    ),
+    see="dec-shifted",
+    rung=3,
+)
+def first_target_repeated(targets, start_id):
+    result = targets.clone()
+    for t in range(1, targets.size(1)):
+        result[:, t] = result[:, t - 1]
+    result[:, 0] = start_id
+    return result
+
+
 @right("shift_right", style="roll, then the start")
 def rolled_with_start(targets, start_id):
     result = targets.roll(1, dims=1)
@@ -2849,6 +2945,100 @@ def softmax_that_overflows(model, source, targets, start_id, padding_id=0):
     p = powers / powers.sum(dim=-1, keepdim=True)
     losses = -torch.log(p.gather(-1, targets.unsqueeze(-1)).squeeze(-1))
     return losses[targets != padding_id].mean()
+
+
+@wrong(
+    "teacher_forcing_loss",
+    why=_(
+        "The model gets its two arguments in the wrong order: source first, then what the decoder reads."
+    ),
+    see="dec-shifted",
+    rung=1,
+)
+def source_and_inputs_exchanged(model, source, targets, start_id, padding_id=0):
+    logits = model(shift_right(targets, start_id), source)
+    return cross_entropy(logits, targets, ignore_id=padding_id)
+
+
+@wrong(
+    "teacher_forcing_loss",
+    why=_(
+        "What counts is decided by the inputs. They are shifted: the first padding of each sequence still counts. Ask the targets."
+    ),
+    see="dec-shifted",
+    rung=2,
+)
+def padding_of_the_inputs(model, source, targets, start_id, padding_id=0):
+    inputs = shift_right(targets, start_id)
+    log_p = model(source, inputs).log_softmax(dim=-1)
+    losses = -log_p.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
+    return losses[inputs != padding_id].mean()
+
+
+@wrong(
+    "teacher_forcing_loss",
+    why=_("The logarithm is to base 2. The loss is in nats, the natural logarithm."),
+    see="dec-shifted",
+    rung=1,
+)
+def loss_in_bits(model, source, targets, start_id, padding_id=0):
+    logits = model(source, shift_right(targets, start_id))
+    return cross_entropy(logits, targets, ignore_id=padding_id) / torch.log(torch.tensor(2.0))
+
+
+@wrong(
+    "teacher_forcing_loss",
+    why=_(
+        "Logits and targets were flattened in two orders: each row of logits is compared with the token of another place."
+    ),
+    see="dec-shifted",
+    rung=2,
+)
+def targets_in_another_order(model, source, targets, start_id, padding_id=0):
+    logits = model(source, shift_right(targets, start_id))
+    return nn.functional.cross_entropy(
+        logits.reshape(-1, logits.size(-1)), targets.T.reshape(-1), ignore_index=padding_id
+    )
+
+
+@wrong(
+    "teacher_forcing_loss",
+    why=_(
+        "item() makes a Python number of the loss: it has no gradient, and nothing can be trained by it."
+    ),
+    see="dec-shifted",
+    rung=1,
+)
+def a_number_for_a_tensor(model, source, targets, start_id, padding_id=0):
+    logits = model(source, shift_right(targets, start_id))
+    return cross_entropy(logits, targets, ignore_id=padding_id).item()
+
+
+@wrong(
+    "teacher_forcing_loss",
+    why=_(
+        "detach cuts the loss off from the model: the number is right, and nothing can be trained by it."
+    ),
+    see="dec-shifted",
+    rung=3,
+)
+def cut_from_the_model(model, source, targets, start_id, padding_id=0):
+    logits = model(source, shift_right(targets, start_id))
+    return cross_entropy(logits.detach(), targets, ignore_id=padding_id)
+
+
+@wrong(
+    "teacher_forcing_loss",
+    form_of="cut_from_the_model",
+    why=_(
+        "The number was taken out and put into a new tensor: it has no gradient, and nothing can be trained by it."
+    ),
+    see="dec-shifted",
+    rung=3,
+)
+def a_new_tensor_of_the_number(model, source, targets, start_id, padding_id=0):
+    logits = model(source, shift_right(targets, start_id))
+    return torch.tensor(cross_entropy(logits, targets, ignore_id=padding_id).item())
 
 
 @right("teacher_forcing_loss", style="torch's cross-entropy")
@@ -3055,6 +3245,160 @@ wrong_edit(
     see="dec-whole",
 )
 
+wrong_edit(
+    "Transformer",
+    "source_read_from_left_to_right",
+    {
+        ENCODE: "S = source.size(1)\n        past = torch.ones(S, S, dtype=torch.bool).tril()\n        return self.encoder(x, self.source_mask(source) & past)"
+    },
+    why=_(
+        "The encoder has a causal mask. The source is there as a whole: each of its tokens may see all of it."
+    ),
+    see="dec-whole",
+    rung=2,
+)
+wrong_edit(
+    "Transformer",
+    "source_scaled_once_more",
+    {EMBED_S: "x = self.positions(self.source_embedding(source) * self.output.in_features**0.5)"},
+    form_of="scaled_once_more",
+    why=_("The factor √D is applied again: the embedding has it in it already."),
+    see="dec-whole",
+    rung=1,
+)
+wrong_edit(
+    "Transformer",
+    "scale_taken_out",
+    {
+        EMBED_T: "x = self.positions(self.target_embedding(target) / self.output.in_features**0.5, offset)"
+    },
+    why=_(
+        "The embedded target is divided by √D: the factor belongs to the embedding, as it was built."
+    ),
+    see="dec-whole",
+    rung=1,
+)
+wrong_edit(
+    "Transformer",
+    "log_probabilities_for_logits",
+    {OUT: "return torch.log_softmax(self.output(x), dim=-1)"},
+    why=_(
+        "The logarithms of the probabilities are returned. The loss and the sampling take logits, and normalise themselves."
+    ),
+    see="dec-whole",
+    rung=1,
+)
+wrong_edit(
+    "Transformer",
+    "target_in_the_source_embedding",
+    {EMBED_T: EMBED_T.replace("target_embedding", "source_embedding")},
+    form_of="target_read_by_the_source_embedding",
+    why=_(
+        "The target's ids are looked up in the source's embedding: they belong to another vocabulary, of another size."
+    ),
+    see="dec-whole",
+    rung=1,
+)
+wrong_edit(
+    "Transformer",
+    "output_tied_in_any_case",
+    {OUT: "return x @ self.target_embedding.weight.T"},
+    why=_(
+        "The logits are made with the target's embedding. That is what shared=True asks for; otherwise output has a matrix of its own."
+    ),
+    see="dec-whole",
+    rung=2,
+)
+wrong_edit(
+    "Transformer",
+    "decoder_takes_zero_for_padding",
+    {WHOLE: WHOLE.replace("self.source_mask(source)", "padding_mask(source).unsqueeze(1)")},
+    why=_(
+        "The mask for the cross-attention takes 0 for padding, whatever padding_id says: source_mask knows it."
+    ),
+    see="dec-whole",
+    rung=3,
+)
+wrong_edit(
+    "Transformer",
+    "encoder_takes_zero_for_padding",
+    {ENCODE: "return self.encoder(x, padding_mask(source).unsqueeze(1))"},
+    why=_(
+        "The encoder's mask takes 0 for padding, whatever padding_id says: source_mask knows it."
+    ),
+    see="dec-whole",
+    rung=3,
+)
+wrong_edit(
+    "Transformer",
+    "source_and_target_exchanged",
+    {WHOLE: "return self.decode(source, self.encode(target), self.source_mask(target))"},
+    why=_("The encoder reads the target and the decoder the source."),
+    see="dec-whole",
+    rung=1,
+)
+wrong_edit(
+    "Transformer",
+    "positions_one_too_early",
+    {EMBED_T: EMBED_T.replace("offset)", "max(offset - 1, 0))")},
+    why=_(
+        "With a cache the positions are one too small: the first new token stands at place offset, since places count from 0."
+    ),
+    see="dec-cached-decoding",
+    rung=3,
+)
+wrong_edit(
+    "Transformer",
+    "last_norm_twice",
+    {OUT: "return self.output(self.decoder.norm(x))"},
+    why=_("The last norm is applied once more: the decoder has done it."),
+    see="dec-whole",
+    rung=2,
+)
+wrong_edit(
+    "Transformer",
+    "mask_kept_from_encode",
+    {
+        ENCODE: "self.kept = self.source_mask(source)\n        return self.encoder(x, self.kept)",
+        DECODE: DECODE.replace("memory_mask,", "getattr(self, 'kept', None),"),
+    },
+    why=_(
+        "decode uses the mask of the last source that was encoded, and not the one that it is given: two sources at a time are mixed up."
+    ),
+    see="dec-whole",
+    rung=3,
+)
+wrong_edit(
+    "Transformer",
+    "encoder_cut_off",
+    {WHOLE: WHOLE.replace("self.encode(source)", "self.encode(source).detach()")},
+    why=_("The memory is detached: the encoder gets no gradient and stays as it was initialised."),
+    see="dec-whole",
+    rung=3,
+)
+wrong_edit(
+    "Transformer",
+    "encoder_without_gradients",
+    {ENCODE: "with torch.no_grad():\n            return self.encoder(x, self.source_mask(source))"},
+    form_of="encoder_cut_off",
+    why=_("The encoder runs under no_grad: it gets no gradient and stays as it was initialised."),
+    see="dec-whole",
+    rung=3,
+)
+wrong_edit(
+    "Transformer",
+    "mask_set_by_encode",
+    {
+        ENCODE: "self.kept = self.source_mask(source)\n        return self.encoder(x, self.kept)",
+        DECODE: DECODE.replace("memory_mask,", "self.kept,"),
+    },
+    form_of="mask_kept_from_encode",
+    why=_(
+        "decode uses the mask of the last source that was encoded, and not the one that it is given; where nothing was encoded there is none."
+    ),
+    see="dec-whole",
+    rung=3,
+)
 right_edit(
     "Transformer",
     "step_by_step",
@@ -3124,7 +3468,10 @@ wrong_edit(
     "greedy_decode",
     "never_stops_early",
     {STOP: "        pass"},
-    why=_("The loop runs to max_new, though every sequence is complete: work for padding alone."),
+    why=_(
+        "The result goes on to max_new, though every sequence is complete before: the last columns "
+        "are padding alone. The loop stops when all are complete."
+    ),
     see="dec-loop",
 )
 wrong_edit(
@@ -3250,6 +3597,119 @@ wrong_edit(
     why=_("The logits are averaged over the batch: every sequence gets the same token."),
     see="dec-loop",
     rung=2,
+)
+
+
+wrong_edit(
+    "greedy_decode",
+    "prompt_searched_for_the_end_sign",
+    {DONE: "complete = (ids == end_id).any(dim=1)"},
+    form_of="end_sign_in_the_prompt_counts",
+    why=_(
+        "Whether a sequence is complete is asked of all its ids, the prompt included. Only what is written can end a sequence."
+    ),
+    see="dec-loop",
+    rung=3,
+)
+wrong_edit(
+    "greedy_decode",
+    "padding_ends_a_sequence",
+    {DONE: "complete = complete | (token == end_id) | (token == padding_id)"},
+    why=_(
+        "A sequence ends where the model writes the id of padding. It is complete when the end sign has been written, and not before."
+    ),
+    see="dec-loop",
+    rung=3,
+)
+wrong_edit(
+    "greedy_decode",
+    "token_of_the_first_for_all",
+    {PICK: "token = model(ids).argmax(dim=-1)[0, -1].expand(ids.size(0))"},
+    form_of="one_token_for_the_whole_batch",
+    why=_("The token of the first sequence is written into all of them."),
+    see="dec-loop",
+    rung=2,
+)
+wrong_edit(
+    "greedy_decode",
+    "waits_for_the_first_sequence",
+    {"if complete.all():": "if complete[0]:"},
+    why=_("The loop ends when the first sequence is complete, while others are in mid-sentence."),
+    see="dec-loop",
+    rung=2,
+)
+
+
+@wrong(
+    "greedy_decode",
+    why=_(
+        "It works for a single sequence: item() and an if need one number, and a batch has one for "
+        "each sequence. Keep who is complete in a tensor of shape (B,)."
+    ),
+    see="dec-loop",
+    rung=2,
+)
+def one_sequence_only(model, start, end_id, max_new, padding_id=0):
+    ids = start
+    for _step in range(max_new):
+        token = model(ids)[:, -1].argmax(dim=-1, keepdim=True)
+        ids = torch.cat([ids, token], dim=1)
+        if token.item() == end_id:
+            break
+    return ids
+
+
+@wrong(
+    "greedy_decode",
+    form_of="end_sign_left_out",
+    why=_(
+        "The loop ends before the last column is appended: the end sign that completes the batch "
+        "is missing."
+    ),
+    see="dec-loop",
+)
+def breaks_before_appending(model, start, end_id, max_new, padding_id=0):
+    ids = start
+    complete = torch.zeros(ids.size(0), dtype=torch.bool)
+    for _step in range(max_new):
+        token = model(ids)[:, -1].argmax(dim=-1).masked_fill(complete, padding_id)
+        complete = complete | (token == end_id)
+        if complete.all():
+            break
+        ids = torch.cat([ids, token.unsqueeze(1)], dim=1)
+    return ids
+
+
+@wrong(
+    "greedy_decode",
+    why=_(
+        "Whether all are complete is asked after the model was called: its last logits are thrown "
+        "away. Ask before, or at the end of the turn."
+    ),
+    see="dec-loop",
+    rung=2,
+)
+def one_call_too_many(model, start, end_id, max_new, padding_id=0):
+    ids = start
+    complete = torch.zeros(ids.size(0), dtype=torch.bool)
+    for _step in range(max_new):
+        token = model(ids)[:, -1].argmax(dim=-1)
+        if complete.all():
+            break
+        token = token.masked_fill(complete, padding_id)
+        complete = complete | (token == end_id)
+        ids = torch.cat([ids, token.unsqueeze(1)], dim=1)
+    return ids
+
+
+wrong_edit(
+    "greedy_decode",
+    "drawn_from_the_softmax",
+    {PICK: "token = torch.multinomial(torch.softmax(model(ids)[:, -1], dim=-1), 1)[:, 0]"},
+    form_of="draws_a_token",
+    why=_("The token is drawn by chance. Greedy decoding takes the most probable one."),
+    see="dec-loop",
+    rung=1,
 )
 
 
@@ -3499,6 +3959,143 @@ wrong_edit(
 )
 
 
+wrong_edit(
+    "next_probabilities",
+    "small_temperature_for_zero",
+    {
+        "if temperature == 0.0:\n        return torch.zeros_like(logits).scatter(-1, logits.argmax(dim=-1, keepdim=True), 1.0)": "temperature = max(temperature, 1e-2)"
+    },
+    why=_(
+        "Temperature 0 was replaced by a small one: where two tokens are nearly alike, the second keeps a share. 0 leaves one token."
+    ),
+    see="dec-sampling",
+    rung=2,
+)
+wrong_edit(
+    "next_probabilities",
+    "temperature_zero_changes_nothing",
+    {
+        "if temperature == 0.0:\n        return torch.zeros_like(logits).scatter(-1, logits.argmax(dim=-1, keepdim=True), 1.0)": "temperature = temperature or 1.0"
+    },
+    why=_(
+        "Temperature 0 is treated as if none was given. It stands for the most probable token alone."
+    ),
+    see="dec-sampling",
+    rung=1,
+)
+wrong_edit(
+    "next_probabilities",
+    "probabilities_divided_by_the_temperature",
+    {
+        SORT: "ordered, order = torch.sort(torch.softmax(logits, dim=-1) / temperature, dim=-1, descending=True)"
+    },
+    why=_(
+        "Probabilities are divided by the temperature, and go through the softmax once more. It has to divide the logits."
+    ),
+    see="dec-sampling",
+    rung=1,
+)
+wrong_edit(
+    "next_probabilities",
+    "k_larger_than_the_vocabulary",
+    {
+        "rank = torch.arange(V, device=logits.device)": "least = ordered.topk(top_k, dim=-1).values[..., -1:]",
+        CUT_K: 'ordered = ordered.masked_fill(ordered < least, float("-inf"))',
+    },
+    why=_("topk asks for more tokens than there are, where k is larger than V: then all stay."),
+    see="dec-sampling",
+    rung=3,
+)
+wrong_edit(
+    "next_probabilities",
+    "sorted_upwards_for_top_p",
+    {BEFORE: "before = p.flip(-1).cumsum(dim=-1).flip(-1) - p"},
+    why=_(
+        "top-p counts from the least probable token upwards: what stays are the improbable ones. The sum begins with the most probable."
+    ),
+    see="dec-sampling",
+    rung=1,
+)
+wrong_edit(
+    "next_probabilities",
+    "threshold_of_top_p",
+    {CUT_P: "p = p.masked_fill(p < top_p, 0.0)"},
+    form_of="p_as_a_threshold",
+    why=_(
+        "Each probability is compared with top_p by itself. top_p is about what the most probable tokens reach together."
+    ),
+    see="dec-sampling",
+    rung=1,
+)
+wrong_edit(
+    "next_probabilities",
+    "logits_overwritten",
+    {SORT: "ordered, order = torch.sort(logits.div_(temperature), dim=-1, descending=True)"},
+    why=_("The logits are divided in place: who called has other logits afterwards."),
+    see="dec-sampling",
+    rung=3,
+)
+wrong_edit(
+    "next_probabilities",
+    "logits_overwritten_by_top_k",
+    {
+        "    if top_k is not None:\n": "    if top_k is not None and temperature == 1.0:\n"
+        "        least = ordered[..., min(top_k, V) - 1].unsqueeze(-1)\n"
+        '        logits.masked_fill_(logits < least, float("-inf"))\n'
+        "    if top_k is not None:\n",
+    },
+    form_of="logits_overwritten",
+    why=_("Tokens are removed from the logits in place: who called has other logits afterwards."),
+    see="dec-sampling",
+    rung=3,
+)
+wrong_edit(
+    "next_probabilities",
+    "softmax_over_axis_one",
+    {
+        "p = torch.softmax(ordered, dim=-1)": "p = torch.softmax(ordered, dim=min(1, ordered.dim() - 1))"
+    },
+    why=_(
+        "The softmax runs over axis 1. That is the vocabulary only where one axis stands before it: it is the last one, -1."
+    ),
+    see="dec-sampling",
+    rung=2,
+)
+wrong_edit(
+    "next_probabilities",
+    "exp_that_overflows",
+    {
+        "p = torch.softmax(ordered, dim=-1)": "p = torch.exp(ordered) / torch.exp(ordered).sum(dim=-1, keepdim=True)"
+    },
+    why=_("The softmax is computed as it is written, with exp of the logits: large ones overflow."),
+    see="dec-sampling",
+    rung=3,
+)
+wrong_edit(
+    "next_probabilities",
+    "log_probabilities_returned",
+    {BACK: BACK.split("  #")[0] + ".log()"},
+    why=_("The logarithms of the probabilities are returned."),
+    see="dec-sampling",
+    rung=1,
+)
+
+
+wrong_edit(
+    "next_probabilities",
+    "unsorted_softmax_over_axis_one",
+    {
+        "ordered, order = torch.sort(logits / temperature": "if top_k is None and top_p is None:\n        return torch.softmax(logits / temperature, dim=min(1, logits.dim() - 1))\n    ordered, order = torch.sort(logits / temperature"
+    },
+    form_of="softmax_over_axis_one",
+    why=_(
+        "The softmax runs over axis 1. That is the vocabulary only where one axis stands before it: it is the last one, -1."
+    ),
+    see="dec-sampling",
+    rung=2,
+)
+
+
 @right("next_probabilities", style="thresholds in place of ranks")
 def thresholds(logits, temperature=1.0, top_k=None, top_p=None):
     if temperature == 0:
@@ -3692,6 +4289,68 @@ def no_running_sum(logits, temperature=1.0, top_k=None, top_p=None):
     p = next_probabilities(logits, temperature, top_k, top_p)
     u = torch.rand(len(p), 1)
     return (p > u).float().argmax(dim=1)
+
+
+@wrong(
+    "sample_next",
+    why=_(
+        "The probabilities go through a softmax once more: all tokens become nearly alike. They are probabilities already."
+    ),
+    see="dec-sampling",
+    rung=1,
+)
+def softmax_of_probabilities(logits, temperature=1.0, top_k=None, top_p=None):
+    p = next_probabilities(logits, temperature, top_k, top_p)
+    return torch.multinomial(torch.softmax(p, dim=-1), 1).squeeze(1)
+
+
+@wrong(
+    "sample_next",
+    why=_(
+        "One random number is drawn for the whole batch: sequences with the same probabilities get the same token."
+    ),
+    see="dec-sampling",
+    rung=2,
+)
+def one_number_for_all(logits, temperature=1.0, top_k=None, top_p=None):
+    p = next_probabilities(logits, temperature, top_k, top_p)
+    return (p.cumsum(dim=-1) < torch.rand(1)).sum(dim=-1)
+
+
+@wrong(
+    "sample_next",
+    why=_("The ids are int32; int64 is asked for."),
+    see="dec-sampling",
+    rung=1,
+)
+def ids_of_int32(logits, temperature=1.0, top_k=None, top_p=None):
+    p = next_probabilities(logits, temperature, top_k, top_p)
+    return torch.multinomial(p, 1).squeeze(1).int()
+
+
+@wrong(
+    "sample_next",
+    why=_(
+        "squeeze() without an axis takes away every axis of size 1: of a single sequence nothing is left but a number. Name the axis."
+    ),
+    see="dec-sampling",
+    rung=2,
+)
+def squeezed_to_nothing(logits, temperature=1.0, top_k=None, top_p=None):
+    p = next_probabilities(logits, temperature, top_k, top_p)
+    return torch.multinomial(p, 1).squeeze()
+
+
+@right("sample_next", style="a race of exponential times")
+def exponential_race(logits, temperature=1.0, top_k=None, top_p=None):
+    p = next_probabilities(logits, temperature, top_k, top_p)
+    return (p / torch.empty_like(p).exponential_()).argmax(dim=-1)
+
+
+@right("sample_next", style="row by row")
+def drawn_row_by_row(logits, temperature=1.0, top_k=None, top_p=None):
+    p = next_probabilities(logits, temperature, top_k, top_p)
+    return torch.stack([torch.multinomial(row, 1)[0] for row in p])
 
 
 @right("sample_next", style="Categorical")
@@ -3889,6 +4548,58 @@ wrong_edit(
     see="dec-only",
 )
 
+wrong_edit(
+    "LanguageModel",
+    "decoder_keeps_the_default_dropout",
+    {"D, H, F, N, dropout=dropout, ": "D, H, F, N, "},
+    why=_("dropout does not reach the decoder."),
+    see="dec-only",
+    rung=1,
+)
+wrong_edit(
+    "LanguageModel",
+    "zero_is_padding_where_there_is_none",
+    {
+        LM_PADDED: "if cache is None:",
+        "decoder_mask(ids, self.padding_id)": "decoder_mask(ids, self.padding_id or 0)",
+    },
+    why=_(
+        "Where there is no padding id, 0 is taken for one and hidden. Without a padding id every token is a token."
+    ),
+    see="dec-padding",
+    rung=3,
+)
+wrong_edit(
+    "LanguageModel",
+    "one_row_of_logits",
+    {LM_OUT: "return self.output(self.decoder(x, mask=mask, cache=cache)[:, -1:])"},
+    form_of="the_last_position_alone",
+    why=_("Logits of the last position alone; training needs those of all of them."),
+    see="dec-only",
+    rung=1,
+)
+wrong_edit(
+    "LanguageModel",
+    "lengths_of_all_layers_added",
+    {"cache[0][0].length": "sum(own.length for own, _of_memory in cache)"},
+    why=_(
+        "The lengths of all layers' caches are added up. Each holds the same positions: the length of one is the offset."
+    ),
+    see="dec-cached-decoding",
+    rung=3,
+)
+wrong_edit(
+    "LanguageModel",
+    "length_kept_in_the_model",
+    {
+        "offset = 0 if cache is None else cache[0][0].length": "self.seen = getattr(self, 'seen', 0) if cache is not None else 0\n        offset = self.seen\n        self.seen = self.seen + T"
+    },
+    why=_(
+        "The model counts the tokens itself: a second text, with a new cache, goes on where the first one ended. The cache knows its length."
+    ),
+    see="dec-cached-decoding",
+    rung=3,
+)
 right_edit(
     "LanguageModel",
     "masks_by_cases",
