@@ -85,7 +85,7 @@ class Prepared:
         if self.skeleton != other.skeleton:
             return False
         a, b = self.values, other.values
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore", over="ignore"):
             allowed = np.maximum(self.rounding, other.rounding) * (
                 np.maximum(self.largest, other.largest) + np.maximum(self.sizes, other.sizes)
             )

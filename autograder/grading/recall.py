@@ -26,6 +26,9 @@ from autograder.engine.link import read_reply
 from autograder.guest.plain import Callback
 from autograder.guest.wire import pack
 from autograder.judge import Outcome
+from autograder.results import ExerciseResult
+
+_MOST_RESULTS = 2_000
 
 
 @dataclass(frozen=True)
@@ -103,16 +106,24 @@ def _marked(message: dict[str, Any], number: int) -> dict[str, Any]:
 
 
 class Verdicts:
-    """What checks said, by what they were replied; all of it goes when it gets too large.
+    """What the checks of an exercise said, by what they were replied, and what follows from it.
+
+    All of it goes when it gets too large.
 
     Args:
         megabytes: of replies behind what is kept.
+
+    Attributes:
+        agrees: whether an outcome, by its key, is that of a wrong answer of the bank.
+        results: by the keys of all outcomes.
     """
 
     def __init__(self, megabytes: int = 32) -> None:
         self._most = megabytes * 2**20
         self._size = 0
         self._kept: dict[str, Outcome] = {}
+        self.agrees: dict[tuple[str, str], bool] = {}
+        self.results: dict[tuple[str, ...], ExerciseResult] = {}
 
     def find(self, key: str) -> Outcome | None:
         """What was said."""
@@ -120,8 +131,9 @@ class Verdicts:
 
     def keep(self, key: str, outcome: Outcome, size: int) -> None:
         """Keep it."""
-        if self._size + size > self._most:
-            self._kept.clear()
+        if self._size + size > self._most or len(self.results) > _MOST_RESULTS:
+            for kept in (self._kept, self.agrees, self.results):
+                kept.clear()
             self._size = 0
         self._kept[key] = outcome
         self._size += size

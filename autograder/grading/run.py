@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from autograder import chapters
 from autograder.answer import Callbacks, Link, LinkLost, LocalLink
 from autograder.checking import Check, Exercise
-from autograder.diagnosis import Trace, prepared, same_trace
+from autograder.diagnosis import Prepared, prepared
 from autograder.grading import bank, keys
 from autograder.grading.recall import (
     AskedOtherwise,
@@ -86,7 +86,7 @@ class _PatientJudge(Judge):
     """
 
     alone = False
-    _ready: dict[str, dict[str, Any]] | None = None
+    _ready: dict[str, dict[str, Prepared]] | None = None
     _scripts: dict[str, Script] | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -115,14 +115,14 @@ class _PatientJudge(Judge):
                 if not self.alone:
                     rest = [item for item in self.checks if item.name not in found]
                     return found | {item.name: replace(outcome, trace=[]) for item in rest}
-        failed = _failed(found)
-        explained = set().union(*self._alike(failed).values())
+        failed = {name: item for name, item in _failed(found).items() if name not in in_fresh}
+        # many mistakes raise alike, and a spoiled state raises too
+        raised = {n for n, item in failed.items() if any("error" in reply for reply in item.trace)}
+        explained = set().union(
+            *self._alike({n: item for n, item in failed.items() if n not in raised}).values()
+        )
         for check in self.checks:
-            # many mistakes raise alike, and a spoiled state raises too
-            raised = any("error" in reply for reply in failed.get(check.name, ()))
-            if check.name not in failed or check.name in in_fresh:
-                continue
-            if raised or check.name not in explained:
+            if check.name in failed and check.name not in explained:
                 found[check.name] = self._in_fresh(check, open_link)
         return {check.name: found[check.name] for check in self.checks}
 
@@ -181,14 +181,16 @@ class _PatientJudge(Judge):
             self._scripts = {}
             reference = LocalLink(chapters.reference(self.exercise), forbid=self.exercise.forbid)
             for check in self.checks:
-                writing = Writing(reference)
-                try:
-                    outcome = self._run(check, writing, NoCallbacks())
-                except AskedOtherwise:
-                    continue
-                script = writing.script()
-                if outcome.message is None and script.bodies and script.seconds < _SHORT:
-                    self._scripts[check.name] = script
+                for _attempt in range(2):  # what torch does for the first time takes long
+                    writing = Writing(reference)
+                    try:
+                        outcome = self._run(check, writing, NoCallbacks())
+                    except AskedOtherwise:
+                        break
+                    script = writing.script()
+                    if outcome.message is None and script.bodies and script.seconds < _SHORT:
+                        self._scripts[check.name] = script
+                        break
         return self._scripts
 
     def result(
@@ -199,33 +201,42 @@ class _PatientJudge(Judge):
         A wrong answer that agrees in no failed check cannot be the diagnosis: comparing it in all
         the others would take most of the time of grading.
         """
-        if agree is None:
+        if agree is not None:
+            return super().result(outcomes, agree)
+        keys_ = tuple(item.key for item in outcomes.values())
+        result = self._verdicts.results.get(keys_) if all(keys_) else None
+        if result is None:
             likely = self._alike(_failed(outcomes))
-            passed = {n: o.trace for n, o in outcomes.items() if o.message is None}
+            passed = {name: item for name, item in outcomes.items() if item.message is None}
             more = self._alike(passed, likely)
             agree = {entry: checks | more.get(entry, set()) for entry, checks in likely.items()}
-        return super().result(outcomes, agree)
+            result = super().result(outcomes, agree)
+            if all(keys_):
+                self._verdicts.results[keys_] = result
+        return result
 
     def _alike(
-        self, traces: Mapping[str, Trace], entries: Iterable[str] | None = None
+        self, outcomes: Mapping[str, Outcome], entries: Iterable[str] | None = None
     ) -> dict[str, set[str]]:
-        """The wrong answers that reply as some traces do, and in which checks."""
-        if not traces:
+        """The wrong answers that reply as an answer did, and in which checks."""
+        if not outcomes:
             return {}
         ready = self.ready()
-        own = {name: prepared(trace) for name, trace in traces.items()}
+        own: dict[str, Prepared] = {}
         found: dict[str, set[str]] = {}
         for entry in ready if entries is None else entries:
-            alike = {
-                name
-                for name, trace in own.items()
-                if name in ready[entry] and same_trace(trace, ready[entry][name])
-            }
-            if alike:
-                found[entry] = alike
+            for name, outcome in outcomes.items():
+                known = self._verdicts.agrees.get((outcome.key, entry)) if outcome.key else None
+                if known is None:
+                    own[name] = own.get(name) or prepared(outcome.trace)
+                    known = name in ready[entry] and own[name].agrees(ready[entry][name])
+                    if outcome.key:
+                        self._verdicts.agrees[outcome.key, entry] = known
+                if known:
+                    found.setdefault(entry, set()).add(name)
         return found
 
-    def ready(self) -> dict[str, dict[str, Any]]:
+    def ready(self) -> dict[str, dict[str, Prepared]]:
         """How each wrong answer behaves, ready to be compared: kept on disk, or found out now."""
         if self._ready is None:
             traces = bank.read(self.exercise, self.seed)
@@ -239,10 +250,10 @@ class _PatientJudge(Judge):
         return self._ready
 
 
-def _failed(outcomes: Mapping[str, Outcome]) -> dict[str, Trace]:
-    """What was replied in the checks that failed for a reason of the answer's own."""
+def _failed(outcomes: Mapping[str, Outcome]) -> dict[str, Outcome]:
+    """What the checks said that failed for a reason of the answer's own."""
     return {
-        name: outcome.trace
+        name: outcome
         for name, outcome in outcomes.items()
         if outcome.message is not None and not outcome.unanswered and not outcome.lost
     }
@@ -416,9 +427,11 @@ def chapter_of(
     """Which chapter a notebook is of, and a sentence where it is not the expected one."""
     if notebook.is_empty:
         return expected or hinted(name, stems), _("The notebook has no text in any cell.")
+    if expected and matches(notebook, template(expected)) >= _SOME:
+        return expected, ""
     share = {stem: matches(notebook, template(stem)) for stem in stems}
     best = max(share, key=lambda stem: (share[stem], stem == hinted(name, stems)), default="")
-    if expected and share.get(expected, 0.0) < _SOME:
+    if expected:
         if best and share[best] >= _SOME:
             return expected, _(
                 "This is the notebook of the chapter `{other}`; nothing of `{stem}` is in it."
@@ -426,8 +439,6 @@ def chapter_of(
         return expected, _("Nothing of the chapter `{stem}` is in this notebook.").format(
             stem=expected
         )
-    if expected:
-        return expected, ""
     if not best or share[best] < _SOME:
         return hinted(name, stems), _("This notebook is of none of the chapters.")
     return best, ""

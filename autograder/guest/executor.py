@@ -69,6 +69,7 @@ class Executor:
         self._forbid = tuple(forbid)
         self._ask = ask
         self._quiet = quiet
+        self._watched: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
 
     def handle(self, request: dict[str, Any]) -> dict[str, Any]:
         """Carry out one request; every failure of the learner's code becomes a reply."""
@@ -81,8 +82,10 @@ class Executor:
                 if self._quiet:
                     stack.enter_context(contextlib.redirect_stdout(sink))
                     stack.enter_context(contextlib.redirect_stderr(sink))
-                if self._forbid:
-                    stack.enter_context(policy)
+                # around the learner's code alone: each call into torch that it sees costs time
+                self._watched = policy if self._forbid else contextlib.nullcontext()
+                if request["op"] != "call":
+                    stack.enter_context(self._watched)
                 reply = getattr(self, f"_do_{request['op']}")(request)
         except KeyboardInterrupt:
             raise
@@ -97,7 +100,8 @@ class Executor:
     def _do_call(self, request: dict[str, Any]) -> dict[str, Any]:
         target = self._objects[request["object"]]
         if request.get("method"):
-            target = getattr(target, request["method"])
+            with self._watched:
+                target = getattr(target, request["method"])
         args = [self._unwrap(item) for item in request.get("args", ())]
         kwargs = {key: self._unwrap(item) for key, item in request.get("kwargs", {}).items()}
         wrt = request.get("wrt")
@@ -105,12 +109,16 @@ class Executor:
         if request.get("seed") is not None:
             torch.default_generator.manual_seed(request["seed"])
         meter = Meter() if request.get("meter") else contextlib.nullcontext()
-        with meter:
-            value = target(*args, **kwargs)
         reply: dict[str, Any] = {}
-        if wrt is not None:
-            reply["grads"] = self._gradients(request, value, inputs)
-        reply["value"] = self._wrap(value)
+        with self._watched:
+            with meter:
+                value = target(*args, **kwargs)
+            if wrt is not None:
+                reply["grads"] = self._gradients(request, value, inputs)
+            if not _is_plain(value):
+                reply["value"] = self._wrap(value)
+        if "value" not in reply:
+            reply["value"] = self._wrap(value)
         if request.get("echo"):
             reply["args"] = [to_plain(item, self._keep) for item in args]
         if isinstance(meter, Meter):
@@ -250,6 +258,14 @@ class _Remote(torch.autograd.Function):
     def backward(ctx: Any, *cotangents: Tensor) -> Any:
         reply = ctx.ask({"backward": ctx.call, "cotangents": to_plain(list(cotangents))})
         return (None, None, None, *reply["value"])
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether reading a result runs no code of the learner's: it is of torch's and Python's own
+    types."""
+    if type(value) is tuple:
+        return all(map(_is_plain, value))
+    return value is None or type(value) in (Tensor, bool, int, float)
 
 
 def _describe(error: BaseException) -> dict[str, Any]:

@@ -2,9 +2,9 @@
 
 A frame is a header (length of the body, number of the request it belongs to) and a body in
 msgpack. msgpack has no code that runs on reading, and what it lacks is added here: tuples, tensors
-(dtype, shape, raw little-endian bytes), references. :func:`decode` believes nothing: sizes, depth,
-number of items, exact types and the length of every tensor are checked, and anything else is
-:class:`Garbled`.
+(number of the dtype, shape, raw little-endian bytes), references. :func:`decode` believes nothing:
+sizes, depth, number of items, exact types and the length of every tensor are checked, and anything
+else is :class:`Garbled`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import torch
 from torch import Tensor
 
 from autograder.guest.plain import (
-    DTYPE_NAMES,
     DTYPES,
     MAX_DEPTH,
     MAX_ITEMS,
@@ -38,6 +37,8 @@ HEADER = struct.Struct("<IQ")
 """Length of the body, number of the request."""
 
 _TUPLE, _TENSOR, _OPAQUE, _CALLBACK = range(1, 5)
+_BY_NUMBER = tuple(DTYPES.values())
+_NUMBERS = {dtype: number for number, dtype in enumerate(_BY_NUMBER)}
 _MAX_DIMS = 16
 _MAX_SIZE = 2**31
 # A message wraps plain data in a few levels of its own ("reply", "grads", a name).
@@ -98,13 +99,15 @@ def _extend(value: Any) -> Any:
 
 def _tensor_to_bytes(tensor: Tensor) -> bytes:
     # resolve_*: conjugation and negation may be pending and then do not stand in the memory
-    plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
-    size = plain.numel() * plain.element_size()
+    plain = tensor
+    if plain.is_conj() or plain.is_neg() or not plain.is_contiguous():
+        plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    size = plain.nbytes
     raw = ctypes.string_at(plain.data_ptr(), size) if size else b""
     if sys.byteorder == "big":  # none of today's torch platforms; a wrong number would be silent
         raise TypeError("a tensor on a big-endian machine")
-    head = msgpack.packb([DTYPE_NAMES[plain.dtype], list(plain.shape)])
-    return struct.pack("<H", len(head)) + head + raw
+    shape = plain.shape
+    return struct.pack(f"<BB{len(shape)}I", _NUMBERS[plain.dtype], len(shape), *shape) + raw
 
 
 def decode(body: bytes) -> Any:
@@ -166,27 +169,21 @@ def _convert(item: Any, depth: int, budget: list[int]) -> Any:
 
 
 def _tensor_from_bytes(data: bytes) -> Tensor:
-    if len(data) < 2:
-        raise Garbled("a tensor without a head")
-    (length,) = struct.unpack_from("<H", data)
-    head = _unpack(data[2 : 2 + length])
-    raw = data[2 + length :]
-    if type(head) is not list or len(head) != 2:
-        raise Garbled("a tensor's head")
-    name, shape = head
-    if type(name) is not str or name not in DTYPES or type(shape) is not list:
+    if len(data) < 2 or data[0] >= len(_BY_NUMBER):
         raise Garbled("a tensor's dtype")
-    if len(shape) > _MAX_DIMS or not all(type(n) is int and 0 <= n < _MAX_SIZE for n in shape):
+    dtype, dims = _BY_NUMBER[data[0]], data[1]
+    start = 2 + 4 * dims
+    if dims > _MAX_DIMS or len(data) < start:
         raise Garbled("a tensor's shape")
+    shape = struct.unpack_from(f"<{dims}I", data, 2)
     # the product of the sizes that are not zero bounds the strides of an empty tensor as well
     if math.prod(n for n in shape if n) >= _MAX_SIZE:
         raise Garbled("a tensor's size")
-    dtype = DTYPES[name]
-    if math.prod(shape) * dtype.itemsize != len(raw):
+    if math.prod(shape) * dtype.itemsize != len(data) - start:
         raise Garbled("a tensor's length")
-    if not raw:
+    if len(data) == start:
         return torch.empty(shape, dtype=dtype)
-    memory = bytearray(raw)
+    memory = bytearray(memoryview(data)[start:])
     # a byte other than 0 and 1 is no bool: what torch does with it is undefined
     if dtype is torch.bool and int(torch.frombuffer(memory, dtype=torch.uint8).max()) > 1:
         raise Garbled("a bool that is none")

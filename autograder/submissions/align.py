@@ -298,11 +298,10 @@ def matches(notebook: Notebook, template: Template) -> float:
     if not template.exercises:
         return 0.0
     ids = {cell.id for cell in notebook.cells} | {cell.grade_id for cell in notebook.cells}
-    defined = sum(
-        any(_defines(cell, name) for cell in notebook.cells) for name in template.exercises
-    )
+    there: set[str] = set().union(*(_defined(cell.source) for cell in notebook.cells))
+    defined = sum(name in there for name in template.exercises)
     carried = sum(name in ids or name + CHECK in ids for name in template.exercises)
-    text = {cell.source.strip() for cell in template.cells if len(cell.source) > 40}
+    text = template.long_texts
     same = sum(cell.source.strip() in text for cell in notebook.cells)
     total = len(template.exercises)
     return (2 * defined + carried) / (3 * total) + 0.5 * same / max(len(text), 1)

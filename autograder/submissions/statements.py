@@ -59,7 +59,7 @@ class Statement:
     @cached_property
     def names(self) -> Names:
         """The global names that it makes, needs and changes."""
-        return names(self.text)
+        return _names(self.text)
 
     @cached_property
     def defines(self) -> tuple[str, ...]:
@@ -75,8 +75,7 @@ class Statement:
     @cached_property
     def meaning(self) -> str:
         """The same for two statements that differ in layout, comments and docstrings alone."""
-        tree = _Undocumented().visit(ast.parse(self.text))
-        return ast.dump(tree)
+        return _meaning(self.text)
 
 
 class _Undocumented(ast.NodeTransformer):
@@ -91,6 +90,15 @@ class _Undocumented(ast.NodeTransformer):
             ):
                 del node.body[0]
         return node
+
+
+# A class hands in the same statements again and again.
+_names = lru_cache(maxsize=4_096)(names)
+
+
+@lru_cache(maxsize=4_096)
+def _meaning(text: str) -> str:
+    return ast.dump(_Undocumented().visit(ast.parse(text)))
 
 
 def statements(source: str, cell: int = -1) -> tuple[list[Statement], str]:

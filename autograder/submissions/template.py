@@ -58,6 +58,11 @@ class Template:
         return frozenset(cell.source.strip() for cell in self.cells if cell.kind == "code")
 
     @cached_property
+    def long_texts(self) -> frozenset[str]:
+        """The text of each cell that says enough to tell chapters apart."""
+        return frozenset(cell.source.strip() for cell in self.cells if len(cell.source) > 40)
+
+    @cached_property
     def given(self) -> tuple[Statement, ...]:
         """What every answer may use: the set-up cell, what other locked cells import, and what is
         handed out whole.

@@ -154,8 +154,7 @@ def attend(q, k, v):
 def attend(q, k, v):
     import gc, msgpack
     number = [o for o in gc.get_objects() if type(o).__name__ == "Channel"][0].number
-    head = msgpack.packb(["float32", [2**30, 2**30]])
-    tensor = msgpack.ExtType(2, struct.pack("<H", len(head)) + head + b"1234")
+    tensor = msgpack.ExtType(2, struct.pack("<BBII", 1, 2, 2**30, 2**30) + b"1234")
     body = msgpack.packb({"reply": {"value": tensor}})
     send(HEADER.pack(len(body), number) + body)
     return q
@@ -169,8 +168,7 @@ def attend(q, k, v):
 def attend(q, k, v):
     import gc, msgpack
     number = [o for o in gc.get_objects() if type(o).__name__ == "Channel"][0].number
-    head = msgpack.packb(["__reduce__", [1]])
-    tensor = msgpack.ExtType(2, struct.pack("<H", len(head)) + head + b"1234")
+    tensor = msgpack.ExtType(2, struct.pack("<BBI", 200, 1, 1) + b"1234")
     body = msgpack.packb({"reply": {"value": tensor}})
     send(HEADER.pack(len(body), number) + body)
     return q
