@@ -155,10 +155,10 @@ const STYLE = `
   .fig-tiles-walk tr.fig-tiles-at > * { font-weight: 700;
     box-shadow: inset 0 -2px var(--fig-edge); }
   .fig-tiles-walk tr.fig-tiles-later > * { color: var(--fig-muted); }
-  .fig-tiles-numbers { display: grid; grid-template-columns: auto 1fr; gap: 0.1rem 0.75rem;
+  .fig .fig-tiles-numbers { display: grid; grid-template-columns: auto 1fr; gap: 0.1rem 0.75rem;
     margin: 0; }
-  .fig-tiles-numbers dt { font-weight: normal; color: var(--fig-muted); margin: 0; }
-  .fig-tiles-numbers dd { margin: 0; text-align: end; }
+  .fig .fig-tiles-numbers dt { font-weight: normal; color: var(--fig-muted); margin: 0; }
+  .fig .fig-tiles-numbers dd { margin: 0; text-align: end; }
   .fig .fig-tiles-traffic :is(th, td):first-child { text-align: start; }
 `;
 
