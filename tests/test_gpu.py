@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -181,6 +182,46 @@ def test_measurements_that_are_committed_agree_with_their_goals() -> None:
     for found in book.data.gpu.measurements():  # none, until somebody has run `make gpu`
         assert all(check["passed"] for check in found["checks"])
         assert found["goals"] == goals.judge(found)
+
+
+def test_the_chapter_draws_what_the_script_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No measurement may be there yet, so the chapter's own cell is given a made-up one."""
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    import matplotlib.pyplot as plt
+
+    names = contenders.NAMES
+    case = {"dtype": "bfloat16", "d": 64, "causal": True, "missing": ""}
+    found = {
+        "device": {"name": "a GPU"},
+        "versions": {"torch": "2", "triton": "3"},
+        "date": "2026-01-01",
+        "goals": [{"asks": "much", "seen": "little", "met": False}],
+        "times": [
+            {**case, "kind": kind, "implementation": name, "T": T, "tflops": float(T)}
+            for kind in ("forward", "backward")
+            for name in names[:-1]  # the last one could not run
+            for T in (512, 1024)
+        ],
+        "memory": [{"implementation": "ours", "T": T, "bytes": T} for T in (512, 1024)],
+    }
+    monkeypatch.setattr(book.data.gpu, "measurements", lambda: [found])
+    page = (ROOT / "book" / "flash_attention.md").read_text(encoding="utf-8")
+    cells = re.findall(r"^```{code-cell}[^\n]*\n(.*?)^```", page, re.M | re.S)
+    (cell,) = [cell for cell in cells if "import measurements" in cell]
+    said: list[str] = []
+    lines: list[int] = []
+
+    def alt(text: str) -> None:
+        drawn = [[line for line in axis.lines if len(line.get_xdata())] for axis in plt.gcf().axes]
+        lines.extend(map(len, drawn))
+        plt.close("all")
+
+    scope = {"Any": Any, "plt": plt, "alt": alt, "print": said.append}
+    exec(cell, scope)
+    assert lines == [len(names) - 1, len(names) - 1, 1]
+    assert said == ["a GPU, 2026-01-01, torch 2, triton 3", "  much: little: not met"]
 
 
 @pytest.mark.gpu
