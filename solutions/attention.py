@@ -30,7 +30,7 @@ def attention_scores(q: Tensor, k: Tensor) -> Tensor:
         k: keys, shape (..., S, d), same dtype.
 
     Returns:
-        Scores, shape (..., T, S): entry (t, s) is q[t] · k[s] / √d.
+        Scores, shape (..., T, S), same dtype: entry (t, s) is q[t] · k[s] / √d.
 
     Source: Vaswani et al. 2017, section 3.2.1, equation 1 (what stands inside the softmax).
     """
@@ -145,7 +145,8 @@ class SelfAttention(nn.Module):
             mask: boolean, broadcastable to (B, T, T); True where attention is allowed.
 
         Returns:
-            Output, shape (B, T, d), and weights, shape (B, T, T).
+            Output, shape (B, T, d), and weights, shape (B, T, T). A word with no allowed key gets
+            zero weights and a zero output.
         """
         ### BEGIN SOLUTION
         q, k, v = self.query(x), self.key(x), self.value(x)  # (B, T, d) each

@@ -217,6 +217,80 @@ def zero_scores(q, k):
     return q.new_zeros(*q.shape[:-1], k.size(-2))
 
 
+@wrong(
+    "attention_scores",
+    why=_(
+        "`k.T` turns round all axes of k, the batch included. Only the last two change places: "
+        "`k.transpose(-2, -1)`, or `k.mT`."
+    ),
+    see="scores",
+    rung=2,
+)
+def all_axes_reversed(q, k):
+    return q @ k.T / math.sqrt(q.size(-1))
+
+
+@wrong(
+    "attention_scores",
+    why=_(
+        "`//` rounds each score down to a whole number. Then many keys have the same score, and no "
+        "gradient comes back."
+    ),
+    see="why-root-d",
+    rung=2,
+)
+def scores_rounded_down(q, k):
+    return q @ k.transpose(-2, -1) // math.sqrt(q.size(-1))
+
+
+@wrong(
+    "attention_scores",
+    why=_(
+        "Exactly three axes are expected, one of them in front. There may be none, as for a single "
+        "sentence, or two, as with heads."
+    ),
+    see="scores",
+    rung=2,
+)
+def exactly_three_axes(q, k):
+    B, T, d = q.shape
+    out = q.new_zeros(B, T, k.size(1))
+    for b in range(B):
+        out[b] = q[b] @ k[b].T / math.sqrt(d)
+    return out
+
+
+@wrong(
+    "attention_scores",
+    form_of="cosine_instead",
+    why=_(
+        "Queries and keys are brought to length 1, so these are cosines. Lengths count in a dot "
+        "product: a long key asks for more attention."
+    ),
+    see="scores",
+    rung=1,
+)
+def cosine_alone(q, k):
+    q, k = (nn.functional.normalize(item, dim=-1) for item in (q, k))
+    return q @ k.transpose(-2, -1)
+
+
+@wrong(
+    "attention_scores",
+    why=_(
+        "The scores are filled into a new tensor of single precision, whatever the dtype of q. Use "
+        "`q.new_zeros(...)`, or one product that needs no new tensor."
+    ),
+    see="half-precision",
+    rung=2,
+)
+def scores_filled_in_single_precision(q, k):
+    out = torch.zeros(*q.shape[:-1], k.size(-2))
+    for s in range(k.size(-2)):
+        out[..., s] = (q * k[..., s : s + 1, :]).sum(dim=-1) / math.sqrt(q.size(-1))
+    return out
+
+
 @right("attention_scores", style="einsum, the queries scaled first")
 def scores_by_einsum(q, k):
     return torch.einsum("...td,...sd->...ts", q * q.size(-1) ** -0.5, k)
@@ -722,6 +796,116 @@ def only_a_table_all_forbidden(scores, mask=None):
     return torch.softmax(scores.masked_fill(~mask, float("-inf")), dim=-1)
 
 
+@wrong(
+    "masked_softmax",
+    why=_(
+        "The fill of -10⁴ exists in every type, but scores may be lower than it: then the "
+        "forbidden entries are the largest of their row."
+    ),
+    see="half-precision",
+    rung=2,
+)
+def fill_of_minus_ten_thousand(scores, mask=None):
+    if mask is None:
+        return torch.softmax(scores, dim=-1)
+    weights = torch.softmax(scores.masked_fill(~mask, -1e4), dim=-1)
+    return weights.masked_fill(~mask, 0.0)
+
+
+@wrong(
+    "masked_softmax",
+    why=_(
+        "The small number that is added to the sum changes every weight where the sum is small "
+        "itself, as it is where a forbidden score is the largest of the row."
+    ),
+    see="masked-softmax",
+    rung=2,
+)
+def epsilon_as_large_as_the_sum(scores, mask=None):
+    exponentials = torch.exp(scores - scores.amax(dim=-1, keepdim=True))
+    if mask is not None:
+        exponentials = exponentials * mask
+    return exponentials / (exponentials.sum(dim=-1, keepdim=True) + 1e-6)
+
+
+@wrong(
+    "masked_softmax",
+    why=_(
+        "Without a mask there is an error: the default is None, which has no `~` and fills "
+        "nothing. Ask `if mask is not None` first."
+    ),
+    see="masked-softmax",
+    rung=3,
+)
+def mask_taken_for_granted(scores, mask=None):
+    lowest = torch.finfo(scores.dtype).min
+    return torch.softmax(scores.masked_fill(~mask, lowest), dim=-1).masked_fill(~mask, 0.0)
+
+
+@wrong(
+    "masked_softmax",
+    why=_(
+        "`if mask:` asks whether the mask is True, which is said of one number and not of a table: "
+        "torch raises. Ask `if mask is not None`."
+    ),
+    see="masked-softmax",
+    rung=3,
+)
+def truth_of_a_table(scores, mask=None):
+    if mask:
+        scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+    weights = torch.softmax(scores, dim=-1)
+    return weights.masked_fill(~mask, 0.0) if mask else weights
+
+
+@wrong(
+    "masked_softmax",
+    why=_(
+        "Scores and weights are both multiplied by the mask. In the softmax a score of 0 still "
+        "takes a share, and what is struck out afterwards is missing from the row."
+    ),
+    see="masked-softmax",
+    rung=1,
+)
+def scores_and_weights_struck_out(scores, mask=None):
+    if mask is None:
+        return torch.softmax(scores, dim=-1)
+    return torch.softmax(scores * mask, dim=-1) * mask
+
+
+@wrong(
+    "masked_softmax",
+    why=_(
+        "The scores are clamped, so that all beyond the limit are equal. A softmax needs no such "
+        "care: subtracting a row's largest score changes nothing and keeps every exponential small."
+    ),
+    see="why-root-d",
+    rung=2,
+)
+def scores_clamped(scores, mask=None):
+    scores = scores.clamp(-10, 10)
+    if mask is None:
+        return torch.softmax(scores, dim=-1)
+    lowest = torch.finfo(scores.dtype).min
+    return torch.softmax(scores.masked_fill(~mask, lowest), dim=-1).masked_fill(~mask, 0.0)
+
+
+@wrong(
+    "masked_softmax",
+    why=_(
+        "The result is in single precision whatever the dtype of the scores. Convert it back to "
+        "`scores.dtype`."
+    ),
+    see="half-precision",
+    rung=2,
+)
+def weights_left_in_single_precision(scores, mask=None):
+    wide = scores.float()
+    if mask is None:
+        return torch.softmax(wide, dim=-1)
+    return torch.softmax(wide.masked_fill(~mask, -1e9), dim=-1).masked_fill(~mask, 0.0)
+
+
 @right("masked_softmax", style="own softmax: the largest allowed score subtracted")
 def softmax_by_hand(scores, mask=None):
     if mask is None:
@@ -742,6 +926,16 @@ def softmax_in_single(scores, mask=None):
     if mask is not None:
         weights = weights * mask
     return weights.to(scores.dtype)
+
+
+@right("masked_softmax", style="logsumexp subtracted, in single precision or double")
+def softmax_by_logsumexp(scores, mask=None):
+    wide = scores if scores.dtype == torch.float64 else scores.float()
+    if mask is None:
+        return (wide - wide.logsumexp(dim=-1, keepdim=True)).exp().to(scores.dtype)
+    allowed = mask.expand(wide.shape)
+    wide = torch.where(allowed, wide, -1e30)
+    return ((wide - wide.logsumexp(-1, keepdim=True)).exp() * allowed).to(scores.dtype)
 
 
 @right("masked_softmax", style="-inf by masked_fill, NaN replaced: no gradient flows into the fill")
@@ -944,6 +1138,33 @@ def ids_overwritten(ids, padding_id=0):
 def hides_queries_too(ids, padding_id=0):
     real = ids != padding_id
     return real[:, None, :] & real[:, :, None]
+
+
+@wrong(
+    "padding_mask",
+    why=_(
+        "The row is repeated for each query, (B, S, S). There may be any number of queries: an "
+        "axis of size 1 serves them all."
+    ),
+    see="padding",
+    rung=2,
+)
+def one_row_for_each_query(ids, padding_id=0):
+    return (ids != padding_id).unsqueeze(1).expand(-1, ids.size(1), -1)
+
+
+@wrong(
+    "padding_mask",
+    why=_(
+        "The padding is renamed to 0 and then looked for: a real token 0 is taken for padding, and "
+        "the caller's ids are overwritten."
+    ),
+    see="padding",
+    rung=2,
+)
+def padding_renamed_to_zero(ids, padding_id=0):
+    ids[ids == padding_id] = 0
+    return (ids != 0).unsqueeze(1)
 
 
 @right("padding_mask", style="indexing with None")
@@ -1587,6 +1808,182 @@ wrong_edit(
 )
 
 
+wrong_edit(
+    _ATTENTION,
+    "dropout_of_a_half_always",
+    {
+        "    if dropout_p > 0.0:\n        " + _DROPOUT: (
+            "    weights = nn.functional.dropout(weights)"
+        )
+    },
+    form_of="dropout_always_on",
+    why=_(
+        "`dropout(weights)` without its second argument strikes out half of them, in training and "
+        "evaluation alike. The probability is dropout_p, and 0 means none."
+    ),
+    see="the-function",
+    rung=2,
+)
+wrong_edit(
+    _ATTENTION,
+    "scores_added_into_the_bias",
+    {_BIAS: "scores = bias.add_(scores)"},
+    form_of="bias_overwritten",
+    why=_(
+        "The scores are added into the bias itself: the caller's table is overwritten, autograd "
+        "refuses it for a parameter, and a table without a batch axis has no room for them."
+    ),
+    see="the-function",
+    rung=2,
+)
+
+
+wrong_edit(
+    _ATTENTION,
+    "truth_of_the_bias",
+    {"if bias is not None:": "if bias:"},
+    why=_(
+        "`if bias:` asks whether the bias is True, which is said of one number and not of a table: "
+        "torch raises. Ask `if bias is not None`."
+    ),
+    see="the-function",
+    rung=2,
+)
+wrong_edit(
+    _ATTENTION,
+    "truth_of_the_mask",
+    {
+        _SOFTMAX: "if mask:\n"
+        "        scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)\n"
+        "    weights = torch.softmax(scores, dim=-1)"
+    },
+    why=_(
+        "`if mask:` asks whether the mask is True, which is said of one number and not of a table: "
+        "torch raises. Ask `if mask is not None`."
+    ),
+    see="masked-softmax",
+    rung=2,
+)
+
+
+wrong_edit(
+    _ATTENTION,
+    "dropout_on_the_values",
+    {_DROPOUT: "v = nn.functional.dropout(v, dropout_p)"},
+    why=_("Entries of v are struck out. Dropout strikes out weights, so that a word is not seen."),
+    see="the-function",
+    rung=2,
+)
+wrong_edit(
+    _ATTENTION,
+    "dropout_of_whole_keys",
+    {
+        _DROPOUT: "kept = torch.rand(weights.size(-1)) >= dropout_p\n"
+        "        weights = weights * kept / (1 - dropout_p)"
+    },
+    form_of="dropout_by_key",
+    why=_(
+        "One draw per key serves all queries and all sequences. Each weight is struck out by "
+        "itself."
+    ),
+    see="the-function",
+    rung=2,
+)
+wrong_edit(
+    _ATTENTION,
+    "seed_set_inside",
+    {_DROPOUT: "torch.manual_seed(0)\n        " + _DROPOUT},
+    why=_(
+        "A seed is set inside the function, so every call strikes out the same weights, and all "
+        "other random numbers of the program start over as well."
+    ),
+    see="the-function",
+    rung=2,
+)
+wrong_edit(
+    _ATTENTION,
+    "nan_replaced_at_the_end",
+    {
+        _SOFTMAX: "if mask is not None:\n"
+        "        scores = scores.masked_fill(~mask, float('-inf'))\n"
+        "    weights = torch.softmax(scores, dim=-1)",
+        _RETURN: "return torch.nan_to_num(weights @ v), torch.nan_to_num(weights)",
+    },
+    form_of="nan_in_the_gradient",
+    why=_(
+        "NaN is replaced by 0 at the end, in both results. On the way back it is still there: the "
+        "derivative by v is made of the weights, and those are NaN."
+    ),
+    see="nothing-to-attend-to",
+    rung=2,
+)
+wrong_edit(
+    _ATTENTION,
+    "axis_added_to_tables",
+    {
+        _SOFTMAX: "if mask is not None and mask.dim() == 2:\n"
+        "        mask = mask.unsqueeze(1)\n"
+        "    " + _SOFTMAX
+    },
+    why=_(
+        "A mask of two axes is taken for (B, S) and given an axis for the queries. By the rule of "
+        "broadcasting it is (T, S), the same for every sequence, and fits as it is."
+    ),
+    see="masked-softmax",
+    rung=2,
+)
+wrong_edit(
+    _ATTENTION,
+    "einsum_of_three_axes",
+    {
+        _SCORES: "scores = torch.einsum('btd,bsd->bts', q, k) / math.sqrt(q.size(-1))",
+        _RETURN: "return torch.einsum('bts,bsv->btv', weights, v), weights",
+    },
+    why=_(
+        "The letters of the einsum name exactly three axes. There may be none in front, or two: "
+        "three dots stand for any number of them."
+    ),
+    see="scores",
+    rung=2,
+)
+wrong_edit(
+    _ATTENTION,
+    "mask_counted_in_single_precision",
+    {
+        _SOFTMAX: "if mask is not None:\n"
+        "        scores = scores + (1 - mask.float()) * -1e9\n"
+        "    weights = torch.softmax(scores, dim=-1)\n"
+        "    if mask is not None:\n"
+        "        weights = weights * mask"
+    },
+    why=_(
+        "The mask is made a table of single precision and added, which turns half-precision scores "
+        "into single precision: the product with v then has two dtypes."
+    ),
+    see="half-precision",
+    rung=2,
+)
+wrong_edit(
+    _ATTENTION,
+    "results_left_in_single_precision",
+    {"    " + _SCORES: "    q, k, v = q.float(), k.float(), v.float()\n    " + _SCORES},
+    why=_(
+        "The inputs are converted to single precision and the results stay there. They are to have "
+        "the dtype of q."
+    ),
+    see="half-precision",
+    rung=2,
+)
+wrong_edit(
+    _ATTENTION,
+    "weights_returned_by_columns",
+    {_RETURN: "return weights @ v, weights.transpose(-2, -1)"},
+    why=_("The weights are returned transposed, (..., S, T): queries belong in rows."),
+    see="scores",
+    rung=3,
+)
+
+
 @right("scaled_dot_product_attention", style="einsum, with a fill of -1e9 in single precision")
 def attention_by_einsum(q, k, v, mask=None, *, bias=None, dropout_p=0.0):
     scores = torch.einsum("...td,...sd->...ts", q, k).float() / q.shape[-1] ** 0.5
@@ -1978,18 +2375,211 @@ def without_a_batch(attention):
     assert torch.allclose(output, expected @ v, atol=1e-5)
 
 
+@wrong(
+    "mask_test",
+    why=_(
+        "All masks of the test have the shape of the scores. An implementation that does not read "
+        "smaller ones, such as (B, 1, S), passes."
+    ),
+    see="testing-masks",
+    rung=3,
+)
+def full_masks_only(attention):
+    torch.manual_seed(1)
+    q, k, v = torch.randn(4, 3, 2), torch.randn(4, 5, 2), torch.randn(4, 5, 6)
+    mask = torch.rand(4, 3, 5) < 0.5
+    mask[..., 2] = True
+    expected_output, expected_weights = scaled_dot_product_attention(q, k, v, mask)
+    output, weights = attention(q, k, v, mask=mask)
+    torch.testing.assert_close(output, expected_output, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(weights, expected_weights, atol=1e-5, rtol=1e-5)
+
+
+@wrong(
+    "mask_test",
+    why=_(
+        "Zeros in forbidden places and rows that sum to 1 are asked for, and nothing of the shares "
+        "in between: the allowed keys may have anything."
+    ),
+    see="testing-masks",
+    rung=3,
+)
+def never_looks_at_the_shares(attention):
+    noise = torch.Generator().manual_seed(2)
+    q = torch.randn(2, 3, 4, generator=noise)
+    k, v = torch.randn(2, 5, 4, generator=noise), torch.randn(2, 5, 6, generator=noise)
+    full = torch.rand(2, 3, 5, generator=noise) < 0.5
+    full[..., 0] = True
+    for mask in (full, full[:, :1]):
+        output, weights = attention(q, k, v, mask)
+        assert (weights[~mask.expand(2, 3, 5)] == 0).all()
+        assert torch.allclose(weights.sum(dim=-1), torch.ones(2, 3), atol=1e-5)
+        assert torch.allclose(output, weights @ v, atol=1e-5)
+
+
+@wrong(
+    "mask_test",
+    form_of="never_looks_at_the_shares",
+    why=_(
+        "Zeros in forbidden places and rows that sum to 1 are asked for, and nothing of the shares "
+        "in between; and all masks have the shape of the scores."
+    ),
+    see="testing-masks",
+    rung=3,
+)
+def never_looks_at_the_shares_of_full_masks(attention):
+    noise = torch.Generator().manual_seed(2)
+    q = torch.randn(2, 3, 4, generator=noise)
+    k, v = torch.randn(2, 5, 4, generator=noise), torch.randn(2, 5, 6, generator=noise)
+    mask = torch.rand(2, 3, 5, generator=noise) < 0.5
+    mask[..., 0] = True
+    output, weights = attention(q, k, v, mask)
+    assert (weights[~mask] == 0).all()
+    assert torch.allclose(weights.sum(dim=-1), torch.ones(2, 3), atol=1e-5)
+    assert torch.allclose(output, weights @ v, atol=1e-5)
+
+
+@wrong(
+    "mask_test",
+    form_of="tolerance_too_wide",
+    why=_(
+        "The tolerance of 0.5 is wider than many a wrong share. Two right implementations differ "
+        "by 0.00001 at most."
+    ),
+    see="testing-masks",
+    rung=2,
+)
+def tolerance_of_a_half(attention):
+    noise = torch.Generator().manual_seed(0)
+    q = torch.randn(2, 3, 4, generator=noise)
+    k, v = torch.randn(2, 5, 4, generator=noise), torch.randn(2, 5, 6, generator=noise)
+    full = torch.rand(2, 3, 5, generator=noise) < 0.6
+    full[..., 0] = True
+    for mask in (full, full[:, :1]):
+        output, weights = attention(q, k, v, mask)
+        expected = masked_softmax(attention_scores(q, k), mask)
+        assert torch.allclose(weights, expected, atol=0.5)
+        assert torch.allclose(output, expected @ v, atol=0.5)
+
+
+@wrong(
+    "mask_test",
+    why=_(
+        "The queries are zero, so all scores are equal and every share is even: an implementation "
+        "that shares out evenly looks right."
+    ),
+    see="testing-masks",
+    rung=3,
+)
+def tests_with_equal_scores(attention):
+    noise = torch.Generator().manual_seed(2)
+    q = torch.zeros(2, 3, 4)
+    k, v = torch.randn(2, 5, 4, generator=noise), torch.randn(2, 5, 6, generator=noise)
+    full = torch.rand(2, 3, 5, generator=noise) < 0.5
+    full[..., 0] = True
+    for mask in (full, full[:, :1]):
+        output, weights = attention(q, k, v, mask)
+        expected = masked_softmax(attention_scores(q, k), mask)
+        assert torch.allclose(weights, expected, atol=1e-5)
+        assert torch.allclose(output, expected @ v, atol=1e-5)
+
+
+@wrong(
+    "mask_test",
+    why=_(
+        "The differences are compared without their absolute value, so weights that are far too "
+        "small pass: `(found - expected).abs()`."
+    ),
+    see="testing-masks",
+    rung=3,
+)
+def compares_without_absolute_value(attention):
+    noise = torch.Generator().manual_seed(2)
+    q = torch.randn(2, 3, 4, generator=noise)
+    k, v = torch.randn(2, 5, 4, generator=noise), torch.randn(2, 5, 6, generator=noise)
+    full = torch.rand(2, 3, 5, generator=noise) < 0.5
+    full[..., 0] = True
+    for mask in (full, full[:, :1]):
+        output, weights = attention(q, k, v, mask)
+        expected = masked_softmax(attention_scores(q, k), mask)
+        assert (weights - expected).max() < 1e-5
+        assert (output - expected @ v).max() < 1e-5
+
+
+@wrong(
+    "mask_test",
+    why=_("Outputs are compared with what they should be, and the weights beside them are not."),
+    see="testing-masks",
+    rung=2,
+)
+def compares_the_output_only(attention):
+    noise = torch.Generator().manual_seed(2)
+    q = torch.randn(2, 3, 4, generator=noise)
+    k, v = torch.randn(2, 5, 4, generator=noise), torch.randn(2, 5, 6, generator=noise)
+    full = torch.rand(2, 3, 5, generator=noise) < 0.5
+    full[..., 0] = True
+    for mask in (full, full[:, :1]):
+        output, _weights = attention(q, k, v, mask)
+        expected = masked_softmax(attention_scores(q, k), mask)
+        assert torch.allclose(output, expected @ v, atol=1e-5)
+
+
+@wrong(
+    "mask_test",
+    form_of="compares_the_output_only",
+    why=_("Outputs are compared with what they should be, and the weights beside them are not."),
+    see="testing-masks",
+    rung=2,
+)
+def compares_the_output_under_full_masks(attention):
+    noise = torch.Generator().manual_seed(2)
+    q = torch.randn(2, 3, 4, generator=noise)
+    k, v = torch.randn(2, 5, 4, generator=noise), torch.randn(2, 5, 6, generator=noise)
+    full = torch.rand(2, 3, 5, generator=noise) < 0.5
+    full[..., 0] = True
+    for mask in (full,):
+        output, _weights = attention(q, k, v, mask)
+        expected = masked_softmax(attention_scores(q, k), mask)
+        assert torch.allclose(output, expected @ v, atol=1e-5)
+
+
+@wrong(
+    "mask_test",
+    why=_(
+        "The comparison is exact. Right implementations add in another order and differ in the "
+        "last digit: allow for rounding."
+    ),
+    see="testing-masks",
+    rung=2,
+)
+def compares_to_the_last_digit(attention):
+    noise = torch.Generator().manual_seed(2)
+    q = torch.randn(2, 3, 4, generator=noise)
+    k, v = torch.randn(2, 5, 4, generator=noise), torch.randn(2, 5, 6, generator=noise)
+    full = torch.rand(2, 3, 5, generator=noise) < 0.5
+    full[..., 0] = True
+    for mask in (full, full[:, :1]):
+        output, weights = attention(q, k, v, mask)
+        scores = q @ k.transpose(-2, -1) / math.sqrt(4)
+        expected = torch.softmax(scores.masked_fill(~mask, float("-inf")), dim=-1)
+        assert torch.equal(weights, expected)
+        assert torch.equal(output, expected @ v)
+
+
 @right("mask_test", style="changes what is forbidden and compares with a softmax of its own")
 def by_perturbation(attention):
     torch.manual_seed(0)
     B, T, S, d, d_v = 3, 4, 6, 5, 2
     q, k, v = torch.randn(B, T, d), torch.randn(B, S, d), torch.randn(B, S, d_v)
-    mask = torch.rand(B, T, S) < 0.6
-    mask[..., 0] = True
-    output, weights = attention(q, k, v, mask)
-    assert (weights[~mask].abs() < 1e-6).all()
-    scores = (q @ k.mT / d**0.5).masked_fill(~mask, -1e9)
-    assert torch.allclose(weights, scores.softmax(-1), atol=1e-4)
-    assert torch.allclose(output, weights @ v, atol=1e-4)
+    full = torch.rand(B, T, S) < 0.6
+    full[..., 0] = True
+    for mask in (full, full[0], full[:, 1:2]):
+        output, weights = attention(q, k, v, mask)
+        forbidden = ~mask.broadcast_to(B, T, S)
+        assert (weights[forbidden].abs() < 1e-6).all()
+        scores = (q @ k.mT / d**0.5).masked_fill(forbidden, -1e9)
+        assert torch.allclose(weights, scores.softmax(-1), atol=1e-4)
+        assert torch.allclose(output, weights @ v, atol=1e-4)
 
 
 @right("mask_test", style="leaves forbidden keys out, query by query")
@@ -2002,10 +2592,12 @@ def by_leaving_out(attention):
         v = torch.randn(B, S, d_v, generator=noise)
         mask = torch.rand(B, T, S, generator=noise) < 0.5
         mask[..., attempt] = True
+        if attempt == 2:
+            mask = mask[:, :1]
         output, weights = attention(q, k, v, mask)
         for b in range(B):
             for t in range(T):
-                seen = mask[b, t]
+                seen = mask.expand(B, T, S)[b, t]
                 short, _weights = attention(
                     q[b : b + 1, t : t + 1],
                     k[b : b + 1, seen],
@@ -2023,10 +2615,29 @@ def against_own_function(attention):
     q, k, v = torch.randn(4, 3, 2), torch.randn(4, 5, 2), torch.randn(4, 5, 6)
     mask = torch.rand(4, 3, 5) < 0.5
     mask[..., 2] = True
-    expected_output, expected_weights = scaled_dot_product_attention(q, k, v, mask)
-    output, weights = attention(q, k, v, mask=mask)
-    torch.testing.assert_close(output, expected_output, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(weights, expected_weights, atol=1e-5, rtol=1e-5)
+    for some in (mask, mask[2], mask[:, 1:2]):
+        expected_output, expected_weights = scaled_dot_product_attention(q, k, v, some)
+        output, weights = attention(q, k, v, mask=some)
+        torch.testing.assert_close(output, expected_output, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(weights, expected_weights, atol=1e-5, rtol=1e-5)
+
+
+@right("mask_test", style="PyTorch's function in float64, weights by way of the identity")
+def against_the_library(attention):
+    for seed in range(2):
+        noise = torch.Generator().manual_seed(seed)
+        q = torch.randn(2, 3, 4, generator=noise)
+        k, v = torch.randn(2, 5, 4, generator=noise), torch.randn(2, 5, 6, generator=noise)
+        full = torch.rand(2, 3, 5, generator=noise) < 0.5
+        full[..., seed] = True
+        for mask in (full, full[1], full[:, :1]):
+            output, weights = attention(q, k, v, mask)
+            for found, values in ((output, v), (weights, torch.eye(5).expand(2, 5, 5))):
+                expected = nn.functional.scaled_dot_product_attention(
+                    q.double(), k.double(), values.double(), attn_mask=mask
+                )
+                assert found.shape == expected.shape
+                assert float((found - expected).abs().max()) < 1e-5
 
 
 # --- SelfAttention -------------------------------------------------------------------------------
@@ -2315,6 +2926,161 @@ wrong_edit(
     rung=1,
 )
 
+wrong_edit(
+    _LAYER,
+    "empty_row_is_even",
+    {
+        _ATTEND: "scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))\n"
+        "        if mask is not None:\n"
+        "            scores = scores.masked_fill(~mask, -1e9)\n"
+        "        weights = torch.softmax(scores, dim=-1)\n"
+        "        return weights @ v, weights"
+    },
+    why=_(
+        "A word that may see none attends to all evenly: its scores are all equal. It gets zero "
+        "weights."
+    ),
+    see="nothing-to-attend-to",
+    rung=2,
+)
+wrong_edit(
+    _LAYER,
+    "empty_row_is_nan",
+    {
+        _ATTEND: "scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))\n"
+        "        if mask is not None:\n"
+        "            scores = scores.masked_fill(~mask, float('-inf'))\n"
+        "        weights = torch.softmax(scores, dim=-1)\n"
+        "        return weights @ v, weights"
+    },
+    why=_("A word that may see none gets NaN: the softmax of a row of −∞ is 0/0."),
+    see="nothing-to-attend-to",
+    rung=2,
+)
+wrong_edit(
+    _LAYER,
+    "adds_its_input",
+    {
+        _ATTEND: "output, weights = scaled_dot_product_attention(q, k, v, mask)\n"
+        "        return output + x, weights"
+    },
+    why=_(
+        "The input is added to the output. They have the same width by chance only, and the "
+        "residual connection belongs to the block around this layer."
+    ),
+    see="the-module",
+    rung=2,
+)
+
+
+wrong_edit(
+    _LAYER,
+    "mask_kept_for_later_calls",
+    {
+        _ATTEND: "if mask is not None:\n"
+        "            self.mask = mask\n"
+        "        return scaled_dot_product_attention(q, k, v, getattr(self, 'mask', None))"
+    },
+    why=_(
+        "The mask of a call is kept in the module, and a later call without a mask uses it. A mask "
+        "belongs to the batch that it came with."
+    ),
+    see="the-module",
+    rung=2,
+)
+wrong_edit(
+    _LAYER,
+    "bias_of_one_map_only",
+    {_KEY: "self.key = nn.Linear(D, d)", _VALUE: "self.value = nn.Linear(D, d)"},
+    why=_("The argument `bias` reaches one of the three maps; the others always have a bias."),
+    see="the-module",
+    rung=2,
+)
+wrong_edit(
+    _LAYER,
+    "maps_as_wide_as_the_model",
+    {
+        _QUERY: "self.query = nn.Linear(D, D, bias=bias)",
+        _KEY: "self.key = nn.Linear(D, D, bias=bias)",
+        _VALUE: "self.value = nn.Linear(D, D, bias=bias)",
+    },
+    why=_("All three maps go from D to D, and d is never used: they go from D to d."),
+    see="the-module",
+    rung=2,
+)
+wrong_edit(
+    _LAYER,
+    "layers_in_a_plain_list",
+    {
+        _QUERY: "self.maps = [nn.Linear(D, d, bias=bias) for _ in range(3)]",
+        _KEY: "self.d = d",
+        _VALUE: "self.D = D",
+        _MAPS: "q, k, v = (layer(x) for layer in self.maps)",
+    },
+    why=_(
+        "The layers stand in a plain list, which nn.Module does not look into: the module has no "
+        "parameters, and nothing would be trained or saved."
+    ),
+    see="the-module",
+    rung=2,
+)
+wrong_edit(
+    _LAYER,
+    "one_map_for_all_three_parts",
+    {
+        _QUERY: "self.qkv = nn.Linear(D, 3 * d, bias=bias)",
+        _KEY: "self.d = d",
+        _VALUE: "self.D = D",
+        _MAPS: "q, k, v = self.qkv(x).chunk(3, dim=-1)",
+    },
+    why=_(
+        "One map makes all three parts. That computes the same, but the exercise names three "
+        "layers, query, key and value, and weights are loaded by these names."
+    ),
+    see="the-module",
+    rung=2,
+)
+wrong_edit(
+    _LAYER,
+    "mask_given_one_more_axis",
+    {_ATTEND: "mask = None if mask is None else mask.unsqueeze(1)\n        " + _ATTEND},
+    why=_("The mask is given one more axis. It broadcasts to (B, T, T) as it came."),
+    see="the-module",
+    rung=2,
+)
+wrong_edit(
+    _LAYER,
+    "computed_without_gradients",
+    {
+        _ATTEND: "with torch.no_grad():\n"
+        "            return scaled_dot_product_attention(q, k, v, mask)"
+    },
+    why=_("Attention is computed under `no_grad`, so no parameter ever gets a gradient."),
+    see="the-module",
+    rung=2,
+)
+wrong_edit(
+    _LAYER,
+    "input_detached",
+    {_MAPS: "x = x.detach()\n        " + _MAPS},
+    why=_(
+        "The input is detached. The maps learn, but nothing that stands before this layer ever "
+        "would."
+    ),
+    see="the-module",
+    rung=2,
+)
+wrong_edit(
+    _LAYER,
+    "nonlinear_queries_and_keys",
+    {_MAPS: "q, k, v = torch.relu(self.query(x)), torch.relu(self.key(x)), self.value(x)"},
+    form_of="nonlinear_maps",
+    why=_("Queries and keys go through a ReLU. The three maps are linear."),
+    see="the-module",
+    rung=1,
+)
+
+
 right_edit(
     _LAYER,
     "maps_in_one_product",
@@ -2335,6 +3101,8 @@ right_edit(
         "        if mask is not None:\n"
         "            scores = scores.masked_fill(~mask, -1e9)\n"
         "        weights = scores.softmax(dim=2)\n"
+        "        if mask is not None:\n"
+        "            weights = weights * mask\n"
         "        return torch.einsum('bts,bsd->btd', weights, v), weights"
     },
     style="scores and softmax written out, with -1e9",
@@ -2587,6 +3355,57 @@ wrong_edit(
     rung=1,
 )
 
+wrong_edit(
+    _MEMORY,
+    "zero_before_softmax",
+    {
+        _MENDED_WEIGHTS: "if mask is not None:\n"
+        "        scores = scores.masked_fill(mask == 0, 0.0)\n"
+        "    weights = torch.softmax(scores, dim=-1)"
+    },
+    why=_(
+        "The mask comes before the softmax now, but fills with 0, and a score of 0 is a score like "
+        "any other."
+    ),
+    see="masked-softmax",
+    rung=3,
+)
+wrong_edit(
+    _MEMORY,
+    "nan_in_the_gradient",
+    {
+        _MENDED_WEIGHTS: "if mask is not None:\n"
+        "        scores = scores.masked_fill(mask == 0, float('-inf'))\n"
+        "    weights = torch.softmax(scores, dim=-1)",
+        "return weights @ v, weights": (
+            "return torch.nan_to_num(weights @ v), torch.nan_to_num(weights)"
+        ),
+    },
+    why=_(
+        "A query without keys gets NaN, which is replaced at the end. On the way back it is still "
+        "there: one such row, and every weight of a model is NaN."
+    ),
+    see="nothing-to-attend-to",
+    rung=3,
+)
+wrong_edit(
+    _MEMORY,
+    "values_from_the_asking_words",
+    {"v = memory @ weight_v": "v = x @ weight_v"},
+    why=_("The values are made from x. It is the memory that answers: that was right."),
+    see="reading-code",
+    rung=1,
+)
+wrong_edit(
+    _MEMORY,
+    "returns_output_only",
+    {"return weights @ v, weights": "return weights @ v"},
+    why=_("Only the output is returned. Output and weights were returned, and must be."),
+    see="reading-code",
+    rung=1,
+)
+
+
 right_edit(
     _MEMORY,
     "with_the_function",
@@ -2799,6 +3618,50 @@ def scores_stored_too(B, T, S, d, d_v, bytes_per_number=4):
 )
 def mebibytes_for_bytes(B, T, S, d, d_v, bytes_per_number=4):
     return 2 * B * T * S * (d + d_v), B * T * S * bytes_per_number / 2**20
+
+
+@wrong(
+    "attention_cost",
+    why=_("The weights are those of one sequence; there are B of them."),
+    see="cost",
+    rung=2,
+)
+def batch_forgotten_in_the_bytes(B, T, S, d, d_v, bytes_per_number=4):
+    return 2 * B * T * S * (d + d_v), T * S * bytes_per_number
+
+
+@wrong(
+    "attention_cost",
+    why=_(
+        "A sum of n products is counted with n − 1 additions. That is exact, but here, as in most "
+        "counts, each multiplication comes with an addition: m·n·p of both."
+    ),
+    see="cost",
+    rung=2,
+)
+def one_addition_less(B, T, S, d, d_v, bytes_per_number=4):
+    return B * T * S * (2 * d - 1) + B * T * d_v * (2 * S - 1), B * T * S * bytes_per_number
+
+
+@wrong(
+    "attention_cost",
+    why=_("The size is given in bits. The exercise asks for bytes."),
+    see="cost",
+    rung=2,
+)
+def bits_for_bytes(B, T, S, d, d_v, bytes_per_number=4):
+    return 2 * B * T * S * (d + d_v), 8 * B * T * S * bytes_per_number
+
+
+@wrong(
+    "attention_cost",
+    why=_("Queries, keys and values are counted as well. The exercise asks for the weights alone."),
+    see="cost",
+    rung=2,
+)
+def inputs_stored_too(B, T, S, d, d_v, bytes_per_number=4):
+    numbers = B * (T * S + T * d + S * d + S * d_v)
+    return 2 * B * T * S * (d + d_v), numbers * bytes_per_number
 
 
 @right("attention_cost", style="multiply-adds first, doubled at the end")

@@ -1203,6 +1203,55 @@ wrong_edit(
 )
 wrong_edit(
     LAYER,
+    "truth_of_a_table",
+    {
+        _CALL: """scores = q @ k.transpose(-2, -1) / q.size(-1) ** 0.5
+        if bias:
+            scores = scores + bias
+        weights = masked_softmax(scores, mask)
+        p = self.dropout if self.training else 0.0
+        weights = nn.functional.dropout(weights, p)
+        heads = weights @ v"""
+    },
+    why=_(
+        "`if bias:` asks whether the bias is True, which is said of one number and not of a table: "
+        "torch raises. Ask `if bias is not None`."
+    ),
+    see="mha-masks",
+    rung=3,
+)
+wrong_edit(
+    LAYER,
+    "mask_kept_for_later_calls",
+    {
+        _CALL: """if mask is not None:
+            self.mask = mask
+        mask = getattr(self, "mask", None)
+        """
+        + _CALL
+    },
+    why=_(
+        "The mask of a call is kept in the module, and a later call without a mask uses it. A mask "
+        "belongs to the batch that it came with."
+    ),
+    see="mha-masks",
+    rung=3,
+)
+wrong_edit(
+    LAYER,
+    "seed_set_inside",
+    {_CALL: "torch.manual_seed(0)\n        " + _CALL},
+    why=_(
+        "A seed is set inside forward, so every call drops the same weights, and all other random "
+        "numbers of the program start over as well."
+    ),
+    see="mha-layer",
+    rung=3,
+)
+
+
+wrong_edit(
+    LAYER,
     "zero_output_for_empty_rows",
     {
         _RETURN: """output = self.output(merge_heads(heads))

@@ -122,6 +122,23 @@ def _expect_rows_sum_to_one(weights: Tensor, *, what: str) -> None:
     )
 
 
+def _expect_float64(found: object, shape: tuple[int, ...], *, what: str) -> None:
+    """A result of float64 inputs is not narrower than they are.
+
+    The other way, a result wider than its inputs, is nobody's harm: it is accepted everywhere.
+    """
+    tensor = expect_tensor(found, shape, what=what)
+    expect(
+        tensor.dtype == torch.float64,
+        seen=_("{what} has dtype {dtype}.").format(what=what, dtype=tensor.dtype),
+        cause=_(
+            "A tensor that is made on the way, by `torch.zeros(...)` or `.float()`, has a dtype "
+            "of its own."
+        ),
+        next_step=_("Make new tensors with the dtype of the input: `q.new_zeros(...)`."),
+    )
+
+
 # --- attention_scores ----------------------------------------------------------------------------
 
 scores = Exercise(
@@ -258,7 +275,7 @@ def both_inputs_get_their_gradient(answer: Answer, cases: Cases) -> None:
 
 @scores.check(points=0.5, hidden=True)
 def works_in_half_precision(answer: Answer, cases: Cases) -> None:
-    """Scores are right in bf16 and in fp16 too."""
+    """Scores are right in bf16 and in fp16 too, and those of float64 are float64."""
     B, T, S, d = cases.distinct(4, 2, 8)
     for dtype, tolerance in HALF.items():
         q, k = cases.normal(B, T, d, dtype=dtype), cases.normal(B, S, d, dtype=dtype)
@@ -273,6 +290,9 @@ def works_in_half_precision(answer: Answer, cases: Cases) -> None:
                 "tensor."
             ),
         )
+    # last: what fails before must not be mixed up with it
+    wide = [cases.normal(B, n, d, dtype=torch.float64) for n in (T, S)]
+    _expect_float64(answer(*wide), (B, T, S), what=_("The result for float64"))
 
 
 @scores.check(points=0.5, hidden=True)
@@ -477,14 +497,16 @@ def shifting_a_row_changes_nothing(answer: Answer, cases: Cases) -> None:
     given, mask = cases.normal(T, S), cases.mask(T, S)
     shift = torch.zeros(T, 1)
     shift[0], shift[1] = 3000.0, -3000.0
-    shifted = [given + shift, given - 3000.0, given + 3000.0]
+    shifted = [given + shift, given - 3000.0, given + 3000.0, given - 30000.0]
     found = [answer(item, mask) for item in shifted] + [answer(item) for item in shifted]
-    masks = [mask] * 3 + [None] * 3
+    masks = [mask] * 4 + [None] * 4
     for weights, item, which in zip(found, shifted * 2, masks, strict=True):
         expect_close(
             weights,
             _softmax(item, which),  # of the shifted scores as they were rounded
-            atol=SINGLE,
+            # A right form may subtract the row's logsumexp, which single precision rounds to a few
+            # units of 1.2e-7 of itself: a weight moves by that much of its own size.
+            atol=1e-6 * item.abs().max().item(),
             what=_("The result for scores far from 0"),
             cause=_(
                 "An exponential overflows or comes to 0 in a whole row, or the fill is not lower "
@@ -518,7 +540,7 @@ def forbidden_scores_do_not_matter(answer: Answer, cases: Cases) -> None:
 
 @softmax.check(points=0.5, hidden=True)
 def half_precision_with_an_empty_row(answer: Answer, cases: Cases) -> None:
-    """In bf16 and fp16 everything holds too, the empty row included."""
+    """In bf16 and fp16 all holds too, the empty row included; float64 gives float64."""
     T, S = cases.distinct(2, 3, 9)
     made = [(cases.normal(2, T, S, dtype=dtype), cases.mask(2, T, S)) for dtype in HALF]
     for _given, mask in made:
@@ -539,6 +561,10 @@ def half_precision_with_an_empty_row(answer: Answer, cases: Cases) -> None:
                 "`torch.finfo(scores.dtype).min`."
             ),
         )
+    # last: what fails before must not be mixed up with it
+    wide = cases.normal(2, T, S, dtype=torch.float64)
+    for which in (None, torch.ones(T, S, dtype=torch.bool)):
+        _expect_float64(answer(wide, which), (2, T, S), what=_("The result for float64"))
 
 
 @softmax.check(points=0.5, hidden=True)
@@ -1023,6 +1049,15 @@ def dropout_strikes_out_weights(answer: Answer, cases: Cases) -> None:
             cause=_("One draw serves several rows or sequences."),
             next_step=_("Draw for every entry of the weights."),
         )
+    again = _under_dropout(answer, cases, 0.6)[1]
+    expect(
+        bool(((again == 0) != (found[1][1] == 0)).any()),
+        seen=_("Two calls strike out the same weights."),
+        cause=_(
+            "The random numbers are the same in every call: a seed is set inside the function."
+        ),
+        next_step=_("Leave the generator alone; the caller seeds it, if at all."),
+    )
 
 
 @attention.check(points=0.5, hidden=True)
@@ -1081,7 +1116,7 @@ def any_axes_and_masks_that_broadcast(answer: Answer, cases: Cases) -> None:
 
 @attention.check(points=0.5, hidden=True)
 def works_in_half_precision_too(answer: Answer, cases: Cases) -> None:
-    """In bf16 and fp16 everything holds, with mask, bias, and a query without keys."""
+    """In bf16 and fp16 all holds, with mask, bias, a query without keys; float64 stays float64."""
     B, T, S, d, d_v = cases.distinct(5, 3, 9)
     made = []
     for dtype in HALF:
@@ -1104,6 +1139,13 @@ def works_in_half_precision_too(answer: Answer, cases: Cases) -> None:
                     "`torch.finfo(scores.dtype).min`."
                 ),
             )
+    # last: what fails before must not be mixed up with it
+    wide = _qkv(cases, B, T=T, S=S, d=d, d_v=d_v, dtype=torch.float64)
+    table = answer(*wide, cases.mask(B, T, S))
+    for item, shape in zip(
+        _pair(table, (B, T, d_v), (B, T, S)), ((B, T, d_v), (B, T, S)), strict=True
+    ):
+        _expect_float64(item, shape, what=_("The result for float64"))
 
 
 @attention.check(points=0.5, hidden=True)
@@ -1246,6 +1288,46 @@ _first_query = _filling(
     lambda scores, mask: scores.masked_fill(~mask[..., :1, :].expand_as(mask), -1e9)
 )
 
+
+def _evenly_shared(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    # What the forbidden keys had is shared out evenly: zeros where they should be, rows of 1.
+    allowed = _full(mask, q, k)
+    weights = torch.softmax(_weights(q, k), dim=-1) * allowed
+    rest = 1 - weights.sum(dim=-1, keepdim=True)
+    weights = weights + rest * allowed / allowed.sum(dim=-1, keepdim=True)
+    return weights @ v, weights
+
+
+def _weights_unmasked(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    return _infinite(q, k, v, mask)[0], torch.softmax(_weights(q, k), dim=-1)
+
+
+def _weights_struck_out(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    return _infinite(q, k, v, mask)[0], _after_softmax(q, k, v, mask)[1]
+
+
+def _right_for_no_query(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    # Grossly wrong for any query that is not zero: it shows what a test looks at.
+    output, weights = _infinite(q, k, v, mask)
+    return (output + 9, weights + 9) if bool(q.any()) else (output, weights)
+
+
+def _full_masks_only(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    # A mask that is smaller than the scores, and broadcasts, is not read.
+    small = mask is not None and mask.shape != (*q.shape[:-1], k.size(-2))
+    return _infinite(q, k, v, None if small else mask)
+
+
 _RIGHT_IMPLEMENTATIONS = (_infinite, _billion, _renormalised, _in_double)
 
 
@@ -1254,7 +1336,7 @@ def _expect_judged(
 ) -> None:
     """The learner's test accepts what is right and refuses each of ``wrong``."""
     accepted = [answer.accepts(item) for item in cases.shuffled(_RIGHT_IMPLEMENTATIONS[:2])]
-    verdicts = [answer.accepts(item) for item in wrong]
+    verdicts = [not answer.rejects(item) for item in wrong]
     expect(
         all(accepted),
         seen=_("Your test refuses an implementation that is right."),
@@ -1319,7 +1401,7 @@ def finds_a_wrong_output(answer: Answer, cases: Cases) -> None:
     _expect_judged(
         answer,
         cases,
-        (_output_unmasked, _values_masked),
+        (_output_unmasked, _values_masked, _weights_unmasked, _weights_struck_out),
         cause=_("Of its two results, one is masked rightly and the other is not."),
         next_step=_("Assert something of the weights and something of the output."),
     )
@@ -1340,11 +1422,39 @@ def finds_a_mask_used_for_others(answer: Answer, cases: Cases) -> None:
     )
 
 
+@mask_tests.check(points=0.5, hidden=True)
+def finds_other_shares(answer: Answer, cases: Cases) -> None:
+    """Refuses one whose allowed keys have everything, in other shares than without the rest."""
+    answer.rejects(_right_for_no_query)  # tells one weak test from another; no points depend on it
+    _expect_judged(
+        answer,
+        cases,
+        (_evenly_shared,),
+        cause=_(
+            "Its forbidden weights are 0 and its rows sum to 1, but the shares are not those that "
+            "the allowed keys would have by themselves."
+        ),
+        next_step=_("Leave the forbidden keys out, attend to the others, and compare."),
+    )
+
+
+@mask_tests.check(points=0.5, hidden=True)
+def finds_a_small_mask_not_read(answer: Answer, cases: Cases) -> None:
+    """Refuses one that reads masks of the shape of the scores alone."""
+    _expect_judged(
+        answer,
+        cases,
+        (_full_masks_only,),
+        cause=_("It ignores masks such as (B, 1, S) and (T, S), which broadcast to (B, T, S)."),
+        next_step=_("Test with a mask of shape (B, 1, S) as well."),
+    )
+
+
 @mask_tests.check(points=1, hidden=True)
 def accepts_every_style(answer: Answer, cases: Cases) -> None:
     """Accepts right implementations in other styles, and still refuses wrong ones."""
     verdicts = [answer.accepts(item) for item in _RIGHT_IMPLEMENTATIONS]
-    found = [answer.accepts(item) for item in (_after_softmax, _ignored, _zero_fill)]
+    found = [not answer.rejects(item) for item in (_after_softmax, _ignored, _zero_fill)]
     expect(
         all(verdicts),
         seen=_("Your test refuses an implementation that is right."),
@@ -1602,12 +1712,40 @@ def sequences_and_order_do_not_mix(answer: Answer, cases: Cases) -> None:
 
 
 @layer.check(points=0.5, hidden=True)
+def word_without_keys_gets_zeros(answer: Answer, cases: Cases) -> None:
+    """A word that may see none gets zero weights and a zero output, with finite gradients."""
+    B, T, D = cases.distinct(3, 3, 9)
+    module, state = _loaded(answer, cases, D, D)
+    x, mask = cases.normal(B, T, D), cases.mask(B, T, T)
+    mask[1, 2] = False
+    run = module.run([x, mask], wrt=[0, "parameters"], of=0)
+    output, weights = _pair(run.value, (B, T, D), (B, T, T))
+    wanted = _attention(*_mapped(x, state), mask)
+    for one, other in ((weights, wanted[1]), (output, wanted[0])):
+        expect_close(
+            one,
+            other,
+            atol=SINGLE,
+            what=_("The result beside a word that may see none"),
+            cause=_("A row of −∞ gives NaN, and a row of equal numbers an even share."),
+            next_step=_("`masked_softmax` has a rule for this row."),
+        )
+    expect(
+        all(item is not None and bool(item.isfinite().all()) for item in run.grads.values()),
+        seen=_("A gradient is missing, NaN or infinite."),
+        cause=_("NaN that was replaced in front stays on the way back."),
+        next_step=_("If the other checks pass: avoid the NaN instead of repairing it."),
+    )
+
+
+@layer.check(points=0.5, hidden=True)
 def same_answer_twice(answer: Answer, cases: Cases) -> None:
     """In training and in evaluation, the same input gives the same output, and stays as it was."""
     B, T, D, d = cases.distinct(4, 3, 9)
     module, state = _loaded(answer, cases, D, d)
     x = cases.normal(B, T, D)
     first = module.run([x], echo=True, seed=1)
+    module(x, cases.mask(T, T))  # a mask belongs to its call, and to no later one
     module.eval()
     second = module.run([x], seed=2)
     wanted = _attention(*_mapped(x, state))[0]
@@ -1618,9 +1756,13 @@ def same_answer_twice(answer: Answer, cases: Cases) -> None:
             wanted,
             atol=SINGLE,
             what=_("The output of a repeated call"),
-            cause=_("There is randomness in `forward`: dropout, or layers that are made there."),
+            cause=_(
+                "There is randomness in `forward`, dropout or layers that are made there; or the "
+                "layer keeps something of an earlier call, such as its mask."
+            ),
             next_step=_(
-                "If the other checks pass: make layers in `__init__`; this layer has no dropout."
+                "If the other checks pass: make layers in `__init__`; this layer has no dropout, "
+                "and nothing that one call leaves behind for the next."
             ),
         )
     _expect_unchanged([x], first.args)
@@ -1708,9 +1850,9 @@ def agrees_under_a_mask(answer: Answer, cases: Cases) -> None:
     inputs = _memory_case(cases, B, T, S, D, d, d_v)
     masks = [cases.mask(B, T, S), cases.mask(B, 1, S), cases.mask(B, T, S)]
     masks[2][0, 1] = False  # a query without keys: that was right, and must stay so
-    found = [answer(*inputs, mask) for mask in masks]
-    for value, mask in zip(found, masks, strict=True):
-        output, weights = _pair(value, (B, T, d_v), (B, T, S))
+    runs = [answer.run([*inputs, mask], wrt=[0, 1, 2, 3, 4], of=0) for mask in masks]
+    for run, mask in zip(runs, masks, strict=True):
+        output, weights = _pair(run.value, (B, T, d_v), (B, T, S))
         wanted = _attention(*_projected(*inputs), mask)
         for one, other in ((weights, wanted[1]), (output, wanted[0])):
             expect_close(
@@ -1721,6 +1863,12 @@ def agrees_under_a_mask(answer: Answer, cases: Cases) -> None:
                 cause=_("At least one of the faults is left, or a new one came in."),
                 next_step=_("Print the row sums of the weights under a mask."),
             )
+        expect(
+            all(item is not None and bool(item.isfinite().all()) for item in run.grads.values()),
+            seen=_("A gradient is missing, NaN or infinite, beside a query with no allowed key."),
+            cause=_("NaN that was replaced in front stays on the way back; it was right before."),
+            next_step=_("If the other checks pass: avoid the NaN instead of repairing it."),
+        )
 
 
 @bugs.check(points=1, hidden=True)

@@ -612,6 +612,14 @@ def dropout_acts_in_training_only(answer: Answer, cases: Cases) -> None:
         plain.weights / (1 - p) * ~dropped,
         _("The weights that survive are not divided by 1 - p."),
     )
+    _again, others = _both(layer.run((x,), seed=cases.seed()).value)
+    others = expect_tensor(others, plain.weights.shape, what=_("the weights"))
+    expect(
+        bool(((others == 0) != dropped).any()),
+        seen=_("Two calls in training drop the same weights."),
+        cause=_("The random numbers are the same in every call: a seed is set inside forward."),
+        next_step=_("Leave the generator alone; the caller seeds it, if at all."),
+    )
     v = _columns(_linear(x, state, "value"), H)
     mixed = _side_by_side(weights.double() @ v)
     _expect_output(
@@ -630,6 +638,14 @@ def gradients_reach_every_map(answer: Answer, cases: Cases) -> None:
     cotangent = cases.normal(B, T, H * d)
     layer = _built(answer, H * d, H, state)
     mask = cases.mask(T, T + 2)
+    # A mask belongs to its call, and to no later one.
+    layer(x, memory, None, mask)
+    output, _weights = _both(layer(x, memory))
+    _expect_output(
+        output,
+        _attend(state, H, x, memory).output,
+        _("Something of an earlier call, such as its mask, is used in a later one."),
+    )
     run = layer.run(
         (x, memory, None, mask), wrt=[0, 1, "parameters"], of=0, cotangent=cotangent, echo=True
     )
