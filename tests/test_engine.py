@@ -17,6 +17,9 @@ import torch
 from autograder.answer import Answer, AnswerRaised, Callbacks, ForbiddenUse, LinkLost
 from autograder.engine import Engine, Limits, SandboxUnavailable
 from autograder.engine import engine as engine_module
+from autograder.engine.link import read_reply
+from autograder.guest.plain import Opaque
+from autograder.guest.wire import pack
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sandboxes are Linux only")
 
@@ -84,6 +87,42 @@ def test_a_sequence_of_calls_keeps_what_the_answer_keeps(engine):
         """,
     )()
     assert [int(cache.method("step", torch.tensor(n))) for n in (1, 2, 3)] == [1, 3, 6]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_computed(engine, dtype):
+    """Before its first product of this kind torch asks the system what the processor can do."""
+    f = answer(engine, "def answer(x): return torch.softmax(x @ x.mT, dim=-1)")
+    x = torch.eye(3, dtype=dtype)[None]
+    assert f(x).shape == (1, 3, 3)
+
+
+def test_many_requests_in_one_message(engine):
+    f = answer(engine, "def answer(x, n): return x * n, object()")._link
+    requests = [
+        {"op": "call", "object": 0, "args": [torch.ones(30_000), n], "fresh": True}
+        for n in range(8)
+    ]
+    bodies = f.ask_all([pack(request) for request in requests], 5)
+    for n, body in enumerate(bodies):
+        value, reference = read_reply("call", body)["value"]
+        assert torch.equal(value, torch.full((30_000,), float(n)))
+        assert reference == Opaque(1)  # a fresh one knows of nothing that was made before
+    assert torch.equal(f.request(requests[3])["value"][0], torch.full((30_000,), 3.0))
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [("while x.sum() == 3: pass", "timeout"), ("import os; os._exit(0)", "crashed")],
+)
+def test_many_requests_are_lost_together(engine, source, reason):
+    f = answer(engine, f"def answer(x):\n    {source}\n    return x\n")._link
+    bodies = [
+        pack({"op": "call", "object": 0, "args": [torch.tensor([float(n)])]}) for n in range(5)
+    ]
+    with pytest.raises(LinkLost) as lost:
+        f.ask_all(bodies, 0.5)
+    assert lost.value.reason == reason
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.int64])

@@ -13,8 +13,8 @@ import torch
 
 from autograder.answer import LinkLost
 from autograder.engine.limits import Limits
-from autograder.engine.link import SandboxLink
-from autograder.guest.wire import HEADER, decode, encode
+from autograder.engine.link import SandboxLink, read_reply
+from autograder.guest.wire import HEADER, decode, encode, pack
 
 LIMITS = Limits(request_seconds=0.2, wall_factor=10, reply_bytes=10_000, asks=3, ask_elements=100)
 
@@ -136,6 +136,56 @@ def test_garbled(wire, respond):
     with pytest.raises(LinkLost, match="garbled"):
         request(wire, respond)
     assert wire.killed
+
+
+def ask_two(wire, respond):
+    """Two requests in one message; what is read of the replies."""
+
+    def other_side():
+        for _ in range(2):
+            header = wire.theirs.recv(HEADER.size, socket.MSG_WAITALL)
+            length, number = HEADER.unpack(header)
+            wire.theirs.recv(length, socket.MSG_WAITALL)
+        with contextlib.suppress(struct.error, OSError):
+            for part in respond(number):
+                wire.theirs.sendall(part)
+
+    thread = threading.Thread(target=other_side)
+    thread.start()
+    bodies = [pack({"op": "call", "object": 0, "args": [n]}) for n in range(2)]
+    try:
+        return [read_reply("call", body) for body in SandboxLink(wire, LIMITS).ask_all(bodies, 0.2)]
+    finally:
+        thread.join()
+
+
+def test_two_replies_in_pieces(wire):
+    def respond(number):
+        data = b"".join(encode({"reply": {"value": "x" * n}}, number) for n in (3_000, 1))
+        return [data[i : i + 7] for i in range(0, len(data), 7)]
+
+    assert ask_two(wire, respond) == [{"value": "x" * 3_000}, {"value": "x"}]
+
+
+RIGHT = {"reply": {"value": 1}}
+GARBLED_TWICE = {
+    **{name: lambda n, f=f: [encode(RIGHT, n), *f(n)] for name, f in GARBLED.items()},
+    "one too many": lambda n: [b"".join([encode(RIGHT, n)] * 3)],
+    "a byte too many": lambda n: [b"".join([encode(RIGHT, n)] * 2) + b"x"],
+    "together too long": lambda n: [encode({"reply": {"value": "x" * 6_000}}, n)] * 2,
+}
+
+
+@pytest.mark.parametrize("respond", GARBLED_TWICE.values(), ids=GARBLED_TWICE)
+def test_garbled_among_several(wire, respond):
+    with pytest.raises(LinkLost, match="garbled"):
+        ask_two(wire, respond)
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_replies_that_do_not_come(wire, count):
+    with pytest.raises(LinkLost, match="timeout"):
+        ask_two(wire, lambda n: [encode(RIGHT, n)] * count)
 
 
 def test_a_state_must_hold_tensors(wire):

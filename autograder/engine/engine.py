@@ -29,8 +29,8 @@ _START = Path(__file__).parent / "warm" / "start.py"
 # The user that sandboxes run as where root starts the engine: a number that nothing else uses.
 _UNPRIVILEGED = 61_184
 _START_SECONDS = 120.0
-# what the set-up cells of the chapters import: each sandbox would import it anew
-_PRELOAD = ("numpy", "matplotlib.pyplot", "triton.language", "triton.runtime.interpreter")
+# what answers use beside torch; figures are drawn by cells that are not run
+_PRELOAD = ("numpy", "triton.language", "triton.runtime.interpreter")
 
 
 class SandboxUnavailable(RuntimeError):

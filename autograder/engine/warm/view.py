@@ -22,7 +22,14 @@ GUEST = str(Path(__file__).resolve().parents[2] / "guest")
 """The one folder of this project that a view has: the sandbox's side."""
 
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
-_FILES = ("/etc/ld.so.cache", "/etc/localtime")
+_FILES = (
+    "/etc/ld.so.cache",
+    "/etc/localtime",
+    # torch asks there what the processor can do, and has no half precision where it cannot
+    "/proc/cpuinfo",
+    "/sys/devices/system/cpu/possible",
+    "/sys/devices/system/cpu/present",
+)
 _TIME_ZONES = "/usr/share/zoneinfo"
 SCRATCH = "/scratch"
 """A file system of the sandbox's own is mounted there. Not /tmp: Python or this project may lie
