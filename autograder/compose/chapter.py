@@ -392,7 +392,7 @@ def about(exercise: Exercise) -> str:
     if named:
         lines += [
             "",
-            _("Build it yourself: an answer that calls {names} gets no points.").format(
+            _("Build it yourself: an answer that calls PyTorch's {names} gets no points.").format(
                 names=named
             ),
         ]
