@@ -142,7 +142,7 @@ class DecoderLayer(nn.Module):
         D: model width.
         H: heads of both attentions.
         F: feed-forward width.
-        dropout: of the residuals.
+        dropout: of the residuals, and of nothing else.
         norm_first: pre-norm where True, post-norm where False.
         activation: of the feed-forward network.
         cross: whether there is cross-attention; without it this is a layer of a language model.

@@ -291,7 +291,7 @@ class EncoderLayer(nn.Module):
         D: model width.
         H: heads.
         F: feed-forward width.
-        dropout: of both residuals.
+        dropout: of both residuals, and of nothing else.
         norm_first: pre-norm where True, post-norm where False.
         activation: of the feed-forward network.
 

@@ -320,6 +320,255 @@ wrong_edit(
 )
 
 
+wrong_edit(
+    "LayerNorm",
+    "squares_by_hand_in_half_precision",
+    {WIDE: "wide = x", VARIANCE: "variance = ((wide - mean) ** 2).mean(dim=-1, keepdim=True)"},
+    form_of="squares_in_half_precision",
+    why=_(
+        "In fp16 the square of 300 is infinity, and what is divided by it is 0: the statistics need float32."
+    ),
+    see="encoder-half-precision",
+    rung=3,
+)
+wrong_edit(
+    "LayerNorm",
+    "bf16_left_as_it_is",
+    {
+        WIDE: "wide = x.float() if x.dtype == torch.float16 else x",
+        VARIANCE: "variance = ((wide - mean) ** 2).mean(dim=-1, keepdim=True)",
+    },
+    why=_(
+        "bf16 is half precision too. It does not overflow, but it has eight bits: its means are rounded to 1 where numbers are 200."
+    ),
+    see="encoder-half-precision",
+    rung=3,
+)
+wrong_edit(
+    "LayerNorm",
+    "fp16_left_as_it_is",
+    {
+        WIDE: "wide = x.float() if x.dtype == torch.bfloat16 else x",
+        VARIANCE: "variance = ((wide - mean) ** 2).mean(dim=-1, keepdim=True)",
+    },
+    form_of="squares_in_half_precision",
+    why=_(
+        "In fp16 the square of 300 is infinity, and what is divided by it is 0: the statistics need float32."
+    ),
+    see="encoder-half-precision",
+    rung=3,
+)
+wrong_edit(
+    "LayerNorm",
+    "epsilon_fixed_at_a_millionth",
+    {"self.eps = eps": "self.eps = 1e-6"},
+    form_of="epsilon_is_fixed",
+    why=_("ε is written into the constructor, so its argument does nothing."),
+    see="encoder-epsilon",
+    rung=3,
+)
+wrong_edit(
+    "LayerNorm",
+    "over_the_last_two_axes",
+    {
+        MEAN: "axes = (-2, -1) if x.ndim > 1 else (-1,)\n        mean = wide.mean(dim=axes, keepdim=True)",
+        VARIANCE: "variance = wide.var(dim=axes, correction=0, keepdim=True)",
+    },
+    form_of="one_mean_for_each_sentence",
+    why=_(
+        "Mean and variance run over all positions of a sentence together: then each position depends on the others, and on the padding."
+    ),
+    see="encoder-layer-norm",
+    rung=1,
+)
+wrong_edit(
+    "LayerNorm",
+    "over_the_last_two_axes_always",
+    {
+        MEAN: "mean = wide.mean(dim=(-2, -1), keepdim=True)",
+        VARIANCE: "variance = ((wide - mean) ** 2).mean(dim=(-2, -1), keepdim=True)",
+    },
+    form_of="one_mean_for_each_sentence",
+    why=_(
+        "Mean and variance run over all positions of a sentence together: then each position depends on the others, and on the padding."
+    ),
+    see="encoder-layer-norm",
+    rung=1,
+)
+wrong_edit(
+    "LayerNorm",
+    "axis_counted_from_the_front",
+    {
+        MEAN: "mean = wide.mean(dim=2, keepdim=True)",
+        VARIANCE: "variance = ((wide - mean) ** 2).mean(dim=2, keepdim=True)",
+    },
+    why=_(
+        "Axis 2 is the last one of (B, T, D) alone. The input may have any number of axes: the last is -1."
+    ),
+    see="encoder-layer-norm",
+    rung=2,
+)
+wrong_edit(
+    "LayerNorm",
+    "positions_counted_from_the_front",
+    {
+        MEAN: "mean = wide.mean(dim=1, keepdim=True)",
+        VARIANCE: "variance = ((wide - mean) ** 2).mean(dim=1, keepdim=True)",
+    },
+    form_of="normalizes_the_positions",
+    why=_(
+        "Axis 1 holds the positions of (B, T, D). The statistics run over the D numbers of one position: axis -1."
+    ),
+    see="encoder-layer-norm",
+    rung=1,
+)
+wrong_edit(
+    "LayerNorm",
+    "shift_starts_at_one",
+    {"torch.zeros(D)": "torch.ones(D)"},
+    why=_("The shift starts at one: a fresh norm should change nothing but mean and variance."),
+    see="encoder-layer-norm",
+    rung=1,
+)
+wrong_edit(
+    "LayerNorm",
+    "variance_detached",
+    {VARIANCE: "variance = wide.detach().var(dim=-1, correction=0, keepdim=True)"},
+    form_of="statistics_detached",
+    why=_("The variance is cut off from the graph: the result is right and its gradient is not."),
+    see="encoder-layer-norm",
+    rung=3,
+)
+wrong_edit(
+    "LayerNorm",
+    "gain_and_shift_before_the_norm",
+    {
+        NORMAL: "normal = (wide * self.weight + self.bias - mean) * torch.rsqrt(variance + self.eps)",
+        SCALED: "return normal.to(x.dtype)",
+    },
+    why=_(
+        "Gain and shift are applied to the input. They come after the norm, or it takes part of them away."
+    ),
+    see="encoder-layer-norm",
+    rung=2,
+)
+wrong_edit(
+    "LayerNorm",
+    "parameters_with_an_axis_too_many",
+    {"torch.ones(D)": "torch.ones(1, D)", "torch.zeros(D)": "torch.zeros(1, D)"},
+    why=_(
+        "weight and bias have shape (1, D). They are asked for as (D,): so they are saved and loaded, and a single row keeps its shape."
+    ),
+    see="encoder-layer-norm",
+    rung=1,
+)
+
+
+@wrong(
+    "LayerNorm",
+    why=_(
+        "The parameters have other names than weight and bias: what was trained elsewhere cannot be "
+        "loaded."
+    ),
+    see="encoder-layer-norm",
+)
+class parameters_of_other_names(nn.Module):
+    def __init__(self, D, eps=1e-5):
+        super().__init__()
+        self.eps = eps
+        self.gamma = nn.Parameter(torch.ones(D))
+        self.beta = nn.Parameter(torch.zeros(D))
+
+    def forward(self, x):
+        wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+        variance, mean = torch.var_mean(wide, dim=-1, correction=0, keepdim=True)
+        normal = (wide - mean) * torch.rsqrt(variance + self.eps)
+        return (normal * self.gamma + self.beta).to(x.dtype)
+
+
+@wrong(
+    "LayerNorm",
+    why=_(
+        "The layer remembers a mean from call to call. Each position is normalized with its own "
+        "numbers; what came before has no part in it."
+    ),
+    see="encoder-layer-norm",
+    rung=2,
+)
+class remembers_the_mean(nn.Module):
+    def __init__(self, D, eps=1e-5):
+        super().__init__()
+        self.eps, self.before = eps, None
+        self.weight = nn.Parameter(torch.ones(D))
+        self.bias = nn.Parameter(torch.zeros(D))
+
+    def forward(self, x):
+        wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+        variance, mean = torch.var_mean(wide, dim=-1, correction=0, keepdim=True)
+        if self.before is not None and self.before.shape == mean.shape:
+            mean = 0.9 * self.before + 0.1 * mean
+        self.before = mean.detach()
+        normal = (wide - mean) * torch.rsqrt(variance + self.eps)
+        return (normal * self.weight + self.bias).to(x.dtype)
+
+
+wrong_edit(
+    "LayerNorm",
+    "no_epsilon_by_hand",
+    {
+        VARIANCE: "variance = ((wide - mean) ** 2).mean(dim=-1, keepdim=True)",
+        NORMAL: "normal = (wide - mean) / torch.sqrt(variance)",
+    },
+    form_of="no_epsilon",
+    why=_("Without ε a row of equal numbers is 0 divided by 0."),
+    see="encoder-epsilon",
+    rung=3,
+)
+
+
+@wrong(
+    "LayerNorm",
+    form_of="parameters_of_other_names",
+    why=_(
+        "The parameters have other names than weight and bias: what was trained elsewhere cannot be "
+        "loaded."
+    ),
+    see="encoder-layer-norm",
+)
+class gamma_and_beta(nn.Module):
+    def __init__(self, D, eps=1e-5):
+        super().__init__()
+        self.eps = eps
+        self.gamma = nn.Parameter(torch.ones(D))
+        self.beta = nn.Parameter(torch.zeros(D))
+
+    def forward(self, x):
+        wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+        mean = wide.mean(dim=-1, keepdim=True)
+        variance = ((wide - mean) ** 2).mean(dim=-1, keepdim=True)
+        normal = (wide - mean) / torch.sqrt(variance + self.eps)
+        return (normal * self.gamma + self.beta).to(x.dtype)
+
+
+@right("LayerNorm", style="one row at a time, mapped")
+class mapped_over_rows(nn.Module):
+    def __init__(self, D, eps=1e-5):
+        super().__init__()
+        self.eps = eps
+        self.weight, self.bias = nn.Parameter(torch.empty(D)), nn.Parameter(torch.empty(D))
+        nn.init.ones_(self.weight)
+        nn.init.zeros_(self.bias)
+
+    def forward(self, x):
+        def row(v):
+            c = v - v.sum() / len(v)
+            return c / (c @ c / len(v) + self.eps) ** 0.5
+
+        wide = x.float() if x.dtype in (torch.half, torch.bfloat16) else x
+        rows = torch.vmap(row)(wide.reshape(-1, wide.shape[-1])).reshape(x.shape)
+        return (rows * self.weight + self.bias).type_as(x)
+
+
 @right("LayerNorm", style="always in float64, by hand")
 class in_float64(nn.Module):
     def __init__(self, D, eps=1e-5):
@@ -539,6 +788,77 @@ wrong_edit(
     "square_of_the_mean",
     {"wide.square().mean(dim=-1, keepdim=True)": "wide.mean(dim=-1, keepdim=True).square()"},
     why=_("First the squares, then their mean: the square of the mean is another number."),
+    see="encoder-rms-norm",
+    rung=2,
+)
+
+
+wrong_edit(
+    "RMSNorm",
+    "epsilon_fixed",
+    {"self.eps = eps": "self.eps = 1e-6"},
+    why=_("ε is written into the constructor, so its argument does nothing."),
+    see="encoder-epsilon",
+    rung=2,
+)
+wrong_edit(
+    "RMSNorm",
+    "largest_number_for_the_mean",
+    {SQUARE: "mean_square = wide.square().amax(dim=-1, keepdim=True)"},
+    why=_("Divided is by the largest number of the row; the root of the mean square is smaller."),
+    see="encoder-rms-norm",
+    rung=2,
+)
+wrong_edit(
+    "RMSNorm",
+    "input_overwritten",
+    {
+        SCALE: "x *= torch.rsqrt(mean_square + self.eps)\n        return (x * self.weight).to(x.dtype)"
+    },
+    why=_(
+        "x *= … changes the caller's tensor, which the residual still needs, and fails where a gradient is wanted."
+    ),
+    see="encoder-rms-norm",
+    rung=2,
+)
+wrong_edit(
+    "RMSNorm",
+    "gain_brings_float32_back",
+    {SCALE: "return self.weight * (wide * torch.rsqrt(mean_square + self.eps)).to(x.dtype)"},
+    form_of="stays_in_float32",
+    why=_("The gain is float32 and comes last: half-precision input comes out as float32."),
+    see="encoder-half-precision",
+    rung=2,
+)
+wrong_edit(
+    "RMSNorm",
+    "one_gain_for_all",
+    {"torch.ones(D)": "torch.ones(1)"},
+    why=_("There is one gain for all features; each of the D has its own."),
+    see="encoder-rms-norm",
+    rung=1,
+)
+wrong_edit(
+    "RMSNorm",
+    "gain_stored_less_one",
+    {"torch.ones(D)": "torch.zeros(D)", SCALE: SCALE.replace("self.weight", "(1 + self.weight)")},
+    why=_(
+        "weight is the gain less one, as some models store it. Here it is the gain itself, which starts at one."
+    ),
+    see="encoder-rms-norm",
+    rung=1,
+)
+wrong_edit(
+    "RMSNorm",
+    "root_of_the_sum_and_epsilon_outside",
+    {
+        SQUARE: "size = wide.norm(dim=-1, keepdim=True)",
+        SCALE: "return (wide / (size + self.eps) * self.weight).to(x.dtype)",
+    },
+    form_of="sum_for_mean",
+    why=_(
+        "Divided is by the length of the row, which is √D times its root mean square: the numbers come out too small by √D."
+    ),
     see="encoder-rms-norm",
     rung=2,
 )
@@ -827,6 +1147,80 @@ wrong_edit(
     rung=2,
 )
 
+wrong_edit(
+    "FeedForward",
+    "gate_in_any_case",
+    {"        if gated:\n            self.gate": "        if True:\n            self.gate"},
+    why=_("The gate is built for relu and gelu too: a third map that nothing trains."),
+    see="encoder-swiglu",
+    rung=1,
+)
+wrong_edit(
+    "FeedForward",
+    "biases_up_and_down_in_swiglu",
+    {
+        "self.up = nn.Linear(D, F, bias=not gated)": "self.up = nn.Linear(D, F)",
+        "self.down = nn.Linear(F, D, bias=not gated)": "self.down = nn.Linear(F, D)",
+    },
+    form_of="biases_in_swiglu",
+    why=_("The maps of swiglu have no biases here."),
+    see="encoder-swiglu",
+    rung=2,
+)
+wrong_edit(
+    "FeedForward",
+    "bias_in_the_gate",
+    {"self.gate = nn.Linear(D, F, bias=False)": "self.gate = nn.Linear(D, F)"},
+    form_of="biases_in_swiglu",
+    why=_("The maps of swiglu have no biases here, and the gate is one of them."),
+    see="encoder-swiglu",
+    rung=2,
+)
+wrong_edit(
+    "FeedForward",
+    "no_bias_in_down",
+    {"self.down = nn.Linear(F, D, bias=not gated)": "self.down = nn.Linear(F, D, bias=False)"},
+    form_of="biases_nowhere",
+    why=_("The second map of relu and gelu has a bias too: equation 2 of the paper."),
+    see="encoder-feed-forward",
+    rung=1,
+)
+wrong_edit(
+    "FeedForward",
+    "dropout_in_two_places",
+    {DOWN: "return self.dropout(self.down(self.dropout(hidden)))"},
+    why=_(
+        "Dropout falls on the hidden numbers and on the result as well; the result is dropped by the residual connection."
+    ),
+    see="encoder-dropout",
+    rung=3,
+)
+wrong_edit(
+    "FeedForward",
+    "dropout_fixed_at_a_tenth",
+    {"nn.Dropout(dropout)": "nn.Dropout(0.1)"},
+    why=_("The probability is the argument, 0 by default; here it is 0.1 always."),
+    see="encoder-dropout",
+    rung=2,
+)
+wrong_edit(
+    "FeedForward",
+    "leaky_relu",
+    {RELU: "hidden = nn.functional.leaky_relu(hidden)"},
+    why=_("LeakyReLU lets a hundredth of what is negative through; ReLU nothing."),
+    see="encoder-feed-forward",
+    rung=1,
+)
+wrong_edit(
+    "FeedForward",
+    "input_overwritten",
+    {
+        "hidden = self.up(x)  # (..., F)": "x.clamp_(min=-100.0, max=1.0)\n        hidden = self.up(x)"
+    },
+    why=_("A method whose name ends in _ changes the caller's tensor."),
+    see="encoder-feed-forward",
+    rung=2,
+)
 right_edit(
     "FeedForward",
     "gelu_by_tanh",
@@ -906,7 +1300,10 @@ def two_thirds_rounded_up(D, F):
 
 @wrong(
     "equal_width",
-    why=_("Two thirds of F, rounded to the nearest: the biases are not counted."),
+    why=_(
+        "Two thirds of F, rounded to the nearest. Where the D biases are counted and the F are not, "
+        "it comes to the same."
+    ),
     see="encoder-equal-parameters",
     rung=2,
 )
@@ -997,6 +1394,61 @@ def one_bias_forgotten(D, F):
 )
 def number_of_parameters(D, F):
     return 2 * D * F + F + D
+
+
+@wrong(
+    "equal_width",
+    form_of="not_an_integer",
+    why=_("A width must be an int, and this is a float, if a whole one."),
+    see="encoder-equal-parameters",
+    rung=1,
+)
+def whole_but_a_float(D, F):
+    return float((2 * D * F + F + D) // (3 * D))
+
+
+@wrong(
+    "equal_width",
+    why=_("A width must be an int, and this is a tensor."),
+    see="encoder-equal-parameters",
+    rung=1,
+)
+def a_tensor(D, F):
+    return torch.tensor((2 * D * F + F + D) // (3 * D))
+
+
+@wrong(
+    "equal_width",
+    why=_(
+        "Rounded down to a multiple of eight, which hardware likes; the largest width is asked for."
+    ),
+    see="encoder-equal-parameters",
+    rung=1,
+)
+def multiple_of_eight(D, F):
+    return (2 * D * F + F + D) // (3 * D) // 8 * 8
+
+
+@wrong(
+    "equal_width",
+    why=_("Where SwiGLU can cost exactly as much, one is lost: *no more* allows as many."),
+    see="encoder-equal-parameters",
+    rung=2,
+)
+def strictly_fewer(D, F):
+    return (2 * D * F + F + D - 1) // (3 * D)
+
+
+@wrong(
+    "equal_width",
+    why=_(
+        "Divided in floating point, 12 may be 11.999…, and int cuts it. Divide whole numbers with //."
+    ),
+    see="encoder-equal-parameters",
+    rung=2,
+)
+def rounded_by_floating_point(D, F):
+    return int(2 / 3 * F + (F + D) / (3 * D))
 
 
 @right("equal_width", style="counting up")
@@ -1238,6 +1690,135 @@ wrong_edit(
     rung=2,
 )  # fmt: skip
 
+wrong_edit(
+    "Residual",
+    "sum_dropped_in_post_norm",
+    {POST: "return self.norm(self.dropout(x + sublayer(x)))"},
+    why=_(
+        "In post-norm dropout falls on the sum, x included; it belongs to what the sub-layer gives."
+    ),
+    see="encoder-dropout",
+    rung=2,
+)
+wrong_edit(
+    "Residual",
+    "post_norm_hands_norm_of_x",
+    {POST: "return self.norm(x + self.dropout(sublayer(self.norm(x))))"},
+    why=_("With post-norm the sub-layer reads x as it is; the norm is of the sum alone."),
+    see="encoder-two-placements",
+    rung=1,
+)
+wrong_edit(
+    "Residual",
+    "dropout_fixed_at_a_tenth",
+    {"nn.Dropout(dropout)": "nn.Dropout(0.1)"},
+    why=_("The probability is the argument, 0 by default; here it is 0.1 always."),
+    see="encoder-dropout",
+    rung=2,
+)
+wrong_edit(
+    "Residual",
+    "rms_norm_inside",
+    {"self.norm = LayerNorm(D)": "self.norm = RMSNorm(D)"},
+    why=_("The norm is RMSNorm; the docstring asks for LayerNorm."),
+    see="encoder-two-placements",
+    rung=1,
+)
+wrong_edit(
+    "Residual",
+    "sum_divided_by_root_two",
+    {PRE: "return (x + self.dropout(sublayer(self.norm(x)))) / 2**0.5"},
+    why=_("The sum is divided. Through N layers x then fades."),
+    see="encoder-residual-connection",
+    rung=1,
+)
+wrong_edit(
+    "Residual",
+    "pre_norm_without_dropout",
+    {PRE: "return x + sublayer(self.norm(x))"},
+    why=_("Dropout is used with post-norm and forgotten with pre-norm."),
+    see="encoder-dropout",
+    rung=2,
+)
+wrong_edit(
+    "Residual",
+    "sequences_dropped_whole",
+    {
+        PRE: "return x + sublayer(self.norm(x)) * self.dropout(torch.ones(x.size(0), 1, 1))",
+        POST: "return self.norm(x + sublayer(x) * self.dropout(torch.ones(x.size(0), 1, 1)))",
+    },
+    why=_("The whole branch of a sequence is dropped or kept. Each number is drawn by itself."),
+    see="encoder-dropout",
+    rung=2,
+)
+wrong_edit(
+    "Residual",
+    "positions_dropped_whole",
+    {
+        PRE: "return x + sublayer(self.norm(x)) * self.dropout(torch.ones(*x.shape[:2], 1))",
+        POST: "return self.norm(x + sublayer(x) * self.dropout(torch.ones(*x.shape[:2], 1)))",
+    },
+    why=_("The whole vector of a position is dropped or kept. Each number is drawn by itself."),
+    see="encoder-dropout",
+    rung=2,
+)
+wrong_edit(
+    "Residual",
+    "branch_detached",
+    {PRE: "return x + self.dropout(sublayer(self.norm(x.detach())))"},
+    why=_("The branch is cut off from x: the layers below learn nothing through this sub-layer."),
+    see="encoder-residual-connection",
+    rung=2,
+)
+wrong_edit(
+    "Residual",
+    "branch_detached_in_post_norm",
+    {POST: "return self.norm(x + self.dropout(sublayer(x.detach())))"},
+    form_of="branch_detached",
+    why=_(
+        "With post-norm the branch is cut off from x: the layers below learn nothing through this sub-layer."
+    ),
+    see="encoder-residual-connection",
+    rung=2,
+)
+wrong_edit(
+    "Residual",
+    "sum_dropped_in_pre_norm",
+    {PRE: "return self.dropout(x + sublayer(self.norm(x)))"},
+    form_of="sum_dropped",
+    why=_(
+        "In pre-norm dropout falls on the sum, x included: the road around the sub-layer has holes."
+    ),
+    see="encoder-dropout",
+    rung=2,
+)
+wrong_edit(
+    "Residual",
+    "sublayer_input_dropped_in_pre_norm",
+    {PRE: "return x + sublayer(self.dropout(self.norm(x)))"},
+    form_of="sublayer_input_dropped",
+    why=_("In pre-norm dropout falls on what the sub-layer is given, not on what it gives."),
+    see="encoder-dropout",
+    rung=2,
+)
+wrong_edit(
+    "Residual",
+    "sequences_dropped_whole_in_pre_norm",
+    {PRE: "return x + sublayer(self.norm(x)) * self.dropout(torch.ones(x.size(0), 1, 1))"},
+    form_of="sequences_dropped_whole",
+    why=_("The whole branch of a sequence is dropped or kept. Each number is drawn by itself."),
+    see="encoder-dropout",
+    rung=2,
+)
+wrong_edit(
+    "Residual",
+    "positions_dropped_whole_in_pre_norm",
+    {PRE: "return x + sublayer(self.norm(x)) * self.dropout(torch.ones(*x.shape[:2], 1))"},
+    form_of="positions_dropped_whole",
+    why=_("The whole vector of a position is dropped or kept. Each number is drawn by itself."),
+    see="encoder-dropout",
+    rung=2,
+)
 right_edit("Residual", "dropout_by_function", {
     "self.dropout = nn.Dropout(dropout)": "self.p = dropout",
     PRE: "return nn.functional.dropout(sublayer(self.norm(x)), self.p, self.training) + x",
@@ -1461,6 +2042,95 @@ def one_norm_at_the_end(x, attend, feed_forward, gain, shift, *, eps=1e-5):
     x = x + feed_forward(x)
     var, mean = torch.var_mean(x, dim=-1, correction=0, keepdim=True)
     return (x - mean) / torch.sqrt(var + eps) * gain[1] + shift[1]
+
+
+@wrong(
+    "post_norm_block",
+    why=_("ε is added under the root and once more outside it."),
+    see="encoder-epsilon",
+    rung=3,
+)
+def epsilon_in_both_places(x, attend, feed_forward, gain, shift, *, eps=1e-5):
+    for i, sublayer in enumerate((attend, feed_forward)):
+        y = x + sublayer(x)
+        var, mean = torch.var_mean(y, dim=-1, correction=0, keepdim=True)
+        x = (y - mean) / (torch.sqrt(var + eps) + eps) * gain[i] + shift[i]
+    return x
+
+
+@wrong(
+    "post_norm_block",
+    why=_("x += … changes the caller's tensor, and fails where a gradient is wanted."),
+    see="encoder-reading-a-layer",
+    rung=2,
+)
+def x_overwritten(x, attend, feed_forward, gain, shift, *, eps=1e-5):
+    for i, sublayer in enumerate((attend, feed_forward)):
+        x += sublayer(x)
+        y = x
+        var, mean = torch.var_mean(y, dim=-1, correction=0, keepdim=True)
+        x = (y - mean) / torch.sqrt(var + eps) * gain[i] + shift[i]
+    return x
+
+
+@wrong(
+    "post_norm_block",
+    why=_("In mending, the gain was lost."),
+    see="encoder-reading-a-layer",
+    rung=1,
+)
+def gain_lost(x, attend, feed_forward, gain, shift, *, eps=1e-5):
+    for i, sublayer in enumerate((attend, feed_forward)):
+        y = x + sublayer(x)
+        var, mean = torch.var_mean(y, dim=-1, correction=0, keepdim=True)
+        x = (y - mean) / torch.sqrt(var + eps) + shift[i]
+    return x
+
+
+@wrong(
+    "post_norm_block",
+    why=_("In mending, the shift was lost."),
+    see="encoder-reading-a-layer",
+    rung=1,
+)
+def shift_lost(x, attend, feed_forward, gain, shift, *, eps=1e-5):
+    for i, sublayer in enumerate((attend, feed_forward)):
+        y = x + sublayer(x)
+        var, mean = torch.var_mean(y, dim=-1, correction=0, keepdim=True)
+        x = (y - mean) / torch.sqrt(var + eps) * gain[i]
+    return x
+
+
+@wrong(
+    "post_norm_block",
+    why=_(
+        "The feed-forward network comes first. What is right already must stay: attention comes first."
+    ),
+    see="encoder-reading-a-layer",
+    rung=1,
+)
+def sublayers_exchanged(x, attend, feed_forward, gain, shift, *, eps=1e-5):
+    for i, sublayer in enumerate((feed_forward, attend)):
+        y = x + sublayer(x)
+        var, mean = torch.var_mean(y, dim=-1, correction=0, keepdim=True)
+        x = (y - mean) / torch.sqrt(var + eps) * gain[i] + shift[i]
+    return x
+
+
+@wrong(
+    "post_norm_block",
+    why=_(
+        "A norm was added at the end, so that mean and variance look right. Inside it is still pre-norm, with both faults."
+    ),
+    see="encoder-two-placements",
+    rung=1,
+)
+def a_norm_added_at_the_end(x, attend, feed_forward, gain, shift, *, eps=1e-5):
+    for i, sublayer in enumerate((attend, feed_forward)):
+        mean = x.mean(dim=-1, keepdim=True)
+        deviation = x.std(dim=-1, keepdim=True)
+        x = x + sublayer(gain[i] * (x - mean) / (deviation + eps) + shift[i])
+    return (x - x.mean(dim=-1, keepdim=True)) / x.std(dim=-1, keepdim=True)
 
 
 @right("post_norm_block", style="two steps written out")
@@ -1690,6 +2360,124 @@ def tolerance_too_wide(residual):
     noise = torch.Generator().manual_seed(1)
     x, w = torch.randn(2, 3, 4, generator=noise), torch.randn(4, 4, generator=noise)
     assert torch.allclose(residual(x, w), x + nn.functional.layer_norm(x, (4,)) @ w, atol=1.0)
+
+
+@wrong(
+    "pre_norm_test",
+    why=_(
+        "With a symmetric weight, weight and its transpose are the same: one that takes the wrong one passes."
+    ),
+    see="encoder-testing-a-norm",
+    rung=2,
+)
+def weight_is_symmetric(residual):
+    noise = torch.Generator().manual_seed(1)
+    for size in (1.0, 3e-3):
+        x = size * torch.randn(2, 3, 4, generator=noise) + torch.randn(2, 3, 1, generator=noise)
+        w = torch.randn(4, 4, generator=noise)
+        w = w + w.T
+        expected = x + nn.functional.layer_norm(x, (4,)) @ w
+        assert torch.allclose(residual(x, w), expected, atol=1e-3)
+
+
+@wrong(
+    "pre_norm_test",
+    why=_("One row of one sentence is compared: what is wrong elsewhere passes."),
+    see="encoder-testing-a-norm",
+    rung=2,
+)
+def one_row_compared(residual):
+    noise = torch.Generator().manual_seed(1)
+    for size in (1.0, 3e-3):
+        x = size * torch.randn(2, 3, 4, generator=noise) + torch.randn(2, 3, 1, generator=noise)
+        w = torch.randn(4, 4, generator=noise)
+        expected = x + nn.functional.layer_norm(x, (4,)) @ w
+        assert torch.allclose(residual(x, w)[0, 0], expected[0, 0], atol=1e-3)
+
+
+@wrong(
+    "pre_norm_test",
+    why=_(
+        "The mean of all numbers is compared: numbers that change places, or errors that cancel, pass."
+    ),
+    see="encoder-testing-a-norm",
+    rung=2,
+)
+def means_compared(residual):
+    noise = torch.Generator().manual_seed(1)
+    for size in (1.0, 3e-3):
+        x = size * torch.randn(2, 3, 4, generator=noise) + torch.randn(2, 3, 1, generator=noise)
+        w = torch.randn(4, 4, generator=noise)
+        expected = x + nn.functional.layer_norm(x, (4,)) @ w
+        assert (residual(x, w).mean() - expected.mean()).abs() < 1e-3
+
+
+@wrong(
+    "pre_norm_test",
+    why=_(
+        "All rows are so small that x itself drowns in the tolerance: whether it is added is not seen. Take rows that vary by 1 as well."
+    ),
+    see="encoder-testing-a-norm",
+    rung=2,
+)
+def small_rows_alone(residual):
+    noise = torch.Generator().manual_seed(1)
+    x, w = 1e-3 * torch.randn(2, 3, 4, generator=noise), torch.randn(4, 4, generator=noise)
+    expected = x + nn.functional.layer_norm(x, (4,)) @ w
+    assert torch.allclose(residual(x, w), expected, atol=1e-2)
+
+
+@wrong(
+    "pre_norm_test",
+    why=_(
+        "The formula that the test compares with is wrong itself: torch's var divides by D - 1. Right code is turned away and the wrong divisor passes."
+    ),
+    see="encoder-layer-norm",
+    rung=2,
+)
+def own_reference_is_unbiased(residual):
+    noise = torch.Generator().manual_seed(1)
+    for size in (1.0, 3e-3):
+        x = size * torch.randn(2, 3, 4, generator=noise) + torch.randn(2, 3, 1, generator=noise)
+        w = torch.randn(4, 4, generator=noise)
+        mean, variance = x.mean(dim=-1, keepdim=True), x.var(dim=-1, keepdim=True)
+        expected = x + (x - mean) / torch.sqrt(variance + 1e-5) @ w
+        assert torch.allclose(residual(x, w), expected, atol=1e-3)
+
+
+@wrong(
+    "pre_norm_test",
+    why=_(
+        "It is asked that 3x + 2 gives the branch that x gives. A norm with another divisor, or over another axis, does that too: compare with numbers."
+    ),
+    see="encoder-testing-a-norm",
+    rung=2,
+)
+def invariance_alone(residual):
+    noise = torch.Generator().manual_seed(1)
+    x, w = torch.randn(2, 3, 4, generator=noise), torch.randn(4, 4, generator=noise)
+    one, other = residual(x, w) - x, residual(3 * x + 2, w) - (3 * x + 2)
+    assert torch.allclose(one, other, atol=1e-3)
+
+
+@wrong(
+    "pre_norm_test",
+    form_of="compares_exactly",
+    why=_(
+        "The numbers are compared for equality: right code that rounds otherwise is turned away."
+    ),
+    see="encoder-testing-a-norm",
+    rung=2,
+)
+def compares_exactly_in_float32(residual):
+    noise = torch.Generator().manual_seed(1)
+    for size in (1.0, 3e-3):
+        x = size * torch.randn(2, 3, 4, generator=noise) + torch.randn(2, 3, 1, generator=noise)
+        w = torch.randn(4, 4, generator=noise)
+        mean = x.mean(dim=-1, keepdim=True)
+        variance = ((x - mean) ** 2).mean(dim=-1, keepdim=True)
+        expected = x + (x - mean) / torch.sqrt(variance + 1e-5) @ w
+        assert torch.equal(residual(x, w), expected)
 
 
 @right("pre_norm_test", style="torch's layer norm on several sizes")
@@ -1955,6 +2743,151 @@ wrong_edit(
     see="encoder-one-layer",
 )
 
+wrong_edit(
+    "EncoderLayer",
+    "pair_given_to_the_residual",
+    {ATTEND: ATTEND.replace("[0])", ")").replace("self.residuals(", "self.residuals[0](")},
+    why=_(
+        "The attention returns a pair, output and weights, and the residual was given both: it adds the first."
+    ),
+    see="encoder-one-layer",
+    rung=1,
+)
+wrong_edit(
+    "EncoderLayer",
+    "weights_given_to_the_residual",
+    {"**attention)[0]": "**attention)[1]"},
+    why=_(
+        "The second item of what the attention returns is its weights, (B, H, T, T); the residual adds the first."
+    ),
+    see="encoder-one-layer",
+    rung=1,
+)
+wrong_edit(
+    "EncoderLayer",
+    "feed_forward_first_by_order",
+    {
+        ATTEND: "x = self.residuals[0](x, self.feed_forward)",
+        WORK: "return " + ATTEND.removeprefix("x = ").replace("residuals[0]", "residuals[1]"),
+    },
+    form_of="feed_forward_first",
+    why=_("The feed-forward network comes first; in the encoder attention does."),
+    see="encoder-one-layer",
+    rung=1,
+)
+wrong_edit(
+    "EncoderLayer",
+    "one_module_at_both_places",
+    {TWO: "self.residuals = nn.ModuleList([Residual(D, dropout, norm_first)] * 2)"},
+    form_of="one_norm_for_both",
+    why=_("[residual] * 2 is the same object twice: both sub-layers share a norm. Make two."),
+    see="encoder-one-layer",
+    rung=1,
+)
+wrong_edit(
+    "EncoderLayer",
+    "residuals_in_a_plain_list",
+    {TWO: "self.residuals = [Residual(D, dropout, norm_first) for _ in range(2)]"},
+    why=_(
+        "A plain list hides the residuals from nn.Module: no optimizer and no state_dict sees their norms."
+    ),
+    see="encoder-one-layer",
+    rung=2,
+)
+wrong_edit(
+    "EncoderLayer",
+    "second_residual_always_pre_norm",
+    {
+        TWO: "self.residuals = nn.ModuleList([Residual(D, dropout, norm_first), Residual(D, dropout)])"
+    },
+    why=_("norm_first reaches one of the two residuals; the other is pre-norm always."),
+    see="encoder-two-placements",
+    rung=1,
+)
+wrong_edit(
+    "EncoderLayer",
+    "attention_reads_x_past_the_norm",
+    {"self.self_attention(h, mask=mask": "self.self_attention(x, mask=mask"},
+    why=_(
+        "The function given to the residual ignores its argument and takes x: with pre-norm, the attention reads what was never normalized."
+    ),
+    see="encoder-one-layer",
+    rung=2,
+)
+wrong_edit(
+    "EncoderLayer",
+    "attention_without_bias",
+    {
+        "self.self_attention = MultiHeadAttention(D, H)": "self.self_attention = MultiHeadAttention(D, H, bias=False)"
+    },
+    why=_("The maps of the attention have no bias; the docstring asks for the default."),
+    see="encoder-one-layer",
+    rung=1,
+)
+wrong_edit(
+    "EncoderLayer",
+    "causal_mask_by_itself",
+    {
+        "mask=mask, ": "mask=torch.ones(x.size(1), x.size(1), dtype=torch.bool).tril() if mask is None else mask, "
+    },
+    why=_(
+        "Where no mask is given the layer makes a causal one. An encoder sees the whole sentence: no mask, nothing hidden."
+    ),
+    see="encoder-one-layer",
+    rung=2,
+)
+wrong_edit(
+    "EncoderLayer",
+    "a_norm_too_many_at_the_end",
+    {WORK: "return self.residuals[1].norm(self.residuals[1](x, self.feed_forward))"},
+    why=_("The sum is normalized once more at the end: the residuals have their norms inside."),
+    see="encoder-two-placements",
+    rung=1,
+)
+wrong_edit(
+    "EncoderLayer",
+    "padding_set_to_zero",
+    {
+        WORK: "x = self.residuals[1](x, self.feed_forward)\n        return x if mask is None or mask.dim() != 4 else x * mask[:, 0, 0, :, None]"
+    },
+    why=_(
+        "Rows are multiplied by the mask at the end. A mask says what may be looked at; what comes out at padding is nobody's business."
+    ),
+    see="encoder-one-layer",
+    rung=3,
+)
+wrong_edit(
+    "EncoderLayer",
+    "bias_handed_on_by_its_name",
+    {"**attention)[0]": "bias=attention.get('bias'))[0]"},
+    why=_("bias is handed on by its name, and everything else that the caller gives is lost."),
+    see="encoder-one-layer",
+    rung=3,
+)
+wrong_edit(
+    "EncoderLayer",
+    "network_drops_too",
+    {
+        "self.feed_forward = FeedForward(D, F, activation)": "self.feed_forward = FeedForward(D, F, activation, dropout)"
+    },
+    why=_(
+        "The feed-forward network drops as well. The dropout is of the residuals: each sub-layer is dropped once."
+    ),
+    see="encoder-dropout",
+    rung=3,
+)
+wrong_edit(
+    "EncoderLayer",
+    "attention_drops_too",
+    {
+        "self.self_attention = MultiHeadAttention(D, H)": "self.self_attention = MultiHeadAttention(D, H, dropout=dropout)"
+    },
+    why=_(
+        "The attention drops weights as well. The dropout is of the residuals: each sub-layer is dropped once."
+    ),
+    see="encoder-dropout",
+    rung=3,
+)
 right_edit("EncoderLayer", "a_function_inside", {
     ATTEND: "def attend(h):\n            y, _w = self.self_attention(h, h, h, mask, **attention)\n"
     "            return y\n\n        x = self.residuals[0](x, attend)",
@@ -1966,15 +2899,15 @@ right_edit("EncoderLayer", "unpacked_residuals", {
 }, style="unpacked")  # fmt: skip
 
 
-@right("EncoderLayer", style="norms written out, dropout in more places")
+@right("EncoderLayer", style="norms and dropout written out")
 class written_out(nn.Module):
     def __init__(self, D, H, F, *, dropout=0.1, norm_first=True, activation="relu"):
         super().__init__()
         self.residuals = nn.ModuleList([Residual(D, dropout, norm_first)] * 0)
         for _i in range(2):
             self.residuals.append(Residual(D, dropout, norm_first))
-        self.self_attention = MultiHeadAttention(D, H, dropout=dropout)
-        self.feed_forward = FeedForward(D, F, activation, dropout)
+        self.self_attention = MultiHeadAttention(D, H)
+        self.feed_forward = FeedForward(D, F, activation)
         self.drop = nn.Dropout(dropout)
         self.norm_first = norm_first
 
@@ -2198,6 +3131,23 @@ wrong_edit(
     see="encoder-the-stack",
 )
 
+wrong_edit(
+    "Encoder",
+    "dropout_set_to_zero",
+    {"dropout=dropout, ": "dropout=0.0, "},
+    why=_("The dropout does not reach the layers: nothing is dropped in training."),
+    see="encoder-dropout",
+    rung=1,
+)
+wrong_edit(
+    "Encoder",
+    "norm_after_every_layer_and_once_more",
+    {LOOP: "for layer in self.layers:\n            x = self.norm(layer(x, mask, **attention))"},
+    form_of="norm_after_every_layer",
+    why=_("The last norm is applied after every layer: the residual stream no longer runs free."),
+    see="encoder-last-norm",
+    rung=1,
+)
 right_edit("Encoder", "by_recursion", {
     LOOP: "def through(h, depth):\n            if depth == len(self.layers):\n"
     "                return h\n"
@@ -2417,6 +3367,64 @@ def one_vector_for_all(x, allowed):
 @wrong("masked_mean", why=_("The result does not depend on the input."), see="encoder-one-vector")
 def zeros(x, allowed):
     return torch.zeros_like(x[:, 0])
+
+
+@wrong(
+    "masked_mean",
+    form_of="one_added_to_the_count",
+    why=_(
+        "A small number is added to the count so that nothing is divided by 0, and every mean comes out a little too small. Let the count be 1 at least."
+    ),
+    see="encoder-one-vector",
+    rung=2,
+)
+def epsilon_in_the_count(x, allowed):
+    kept = x.masked_fill(~allowed[..., None], 0.0)
+    return kept.sum(dim=1) / (allowed.sum(dim=1, keepdim=True) + 1e-3).to(x.dtype)
+
+
+@wrong(
+    "masked_mean",
+    why=_(
+        "The axis of the positions is still there, with size 1: one vector for each sequence is (B, D)."
+    ),
+    see="encoder-one-vector",
+    rung=1,
+)
+def an_axis_left_over(x, allowed):
+    kept = x.masked_fill(~allowed[..., None], 0.0)
+    count = allowed.sum(dim=1).clamp(min=1)[:, None, None]
+    return kept.sum(dim=1, keepdim=True) / count.to(x.dtype)
+
+
+@wrong(
+    "masked_mean",
+    why=_("detach cuts the mean off from x: the number is right, and the encoder learns nothing."),
+    see="encoder-one-vector",
+    rung=2,
+)
+def cut_from_the_graph(x, allowed):
+    kept = x.detach().masked_fill(~allowed[..., None], 0.0)
+    return kept.sum(dim=1) / allowed.sum(dim=1, keepdim=True).clamp(min=1).to(x.dtype)
+
+
+@wrong(
+    "masked_mean",
+    form_of="one_count_for_all",
+    why=_("All are divided by the mean count of the batch; each sentence has its own."),
+    see="encoder-one-vector",
+    rung=1,
+)
+def mean_count_for_all(x, allowed):
+    kept = x.masked_fill(~allowed[..., None], 0.0)
+    return kept.sum(dim=1) / allowed.sum().clamp(min=1).to(x.dtype) * x.size(0)
+
+
+@right("masked_mean", style="index_add of the real tokens")
+def added_by_index(x, allowed):
+    b, t = allowed.nonzero(as_tuple=True)
+    sums = x.new_zeros(x.size(0), x.size(2)).index_add(0, b, x[b, t])
+    return sums / torch.bincount(b, minlength=x.size(0)).clamp(min=1)[:, None].to(x.dtype)
 
 
 @right("masked_mean", style="a loop over the sentences")
