@@ -145,6 +145,7 @@ def _first_text(call: ast.Call) -> str | None:
     return first.value if isinstance(first, ast.Constant) and type(first.value) is str else None
 
 
+@cache
 def _top_level(path: Path) -> list[tuple[ast.stmt, str]]:
     text = path.read_text(encoding="utf-8")
     lines = text.split("\n")
@@ -156,6 +157,11 @@ def _top_level(path: Path) -> list[tuple[ast.stmt, str]]:
     return found
 
 
+@cache
+def _imported(path: Path) -> set[Path]:
+    return imported_solutions(path.read_text(encoding="utf-8"))
+
+
 def _solutions(start: Iterable[Path]) -> list[Path]:
     """The modules of ``solutions`` among some files, and what they import, directly or not."""
     waiting = list(start)
@@ -165,7 +171,7 @@ def _solutions(start: Iterable[Path]) -> list[Path]:
         path = waiting.pop()
         if path not in seen:
             seen.add(path)
-            others = imported_solutions(path.read_text(encoding="utf-8"))
+            others = _imported(path)
             found |= others
             waiting += others
     return sorted(found)

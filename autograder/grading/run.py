@@ -86,6 +86,8 @@ class _PatientJudge(Judge):
     """
 
     alone = False
+    # what to do while another process finds out how the wrong answers behave
+    meanwhile: Callable[[], None] = staticmethod(lambda: None)
     _ready: dict[str, dict[str, Prepared]] | None = None
     _scripts: dict[str, Script] | None = None
 
@@ -239,15 +241,26 @@ class _PatientJudge(Judge):
     def ready(self) -> dict[str, dict[str, Prepared]]:
         """How each wrong answer behaves, ready to be compared: kept on disk, or found out now."""
         if self._ready is None:
-            traces = bank.read(self.exercise, self.seed)
+            traces = bank.read(self.exercise, self.seed) or self.find_out(wait=False)
             if traces is None:
-                traces = self.fingerprints()
-                bank.write(self.exercise, self.seed, traces)
+                self.meanwhile()
+                traces = self.find_out(wait=True) or {}
             self._ready = {
                 entry: {check: prepared(trace) for check, trace in found.items()}
                 for entry, found in traces.items()
             }
         return self._ready
+
+    def find_out(self, *, wait: bool) -> bank.Traces | None:
+        """How the wrong answers behave, found out now; None where another process is at it."""
+        with bank.claim(self.exercise, self.seed, wait=wait) as ours:
+            if not ours:
+                return None
+            traces = bank.read(self.exercise, self.seed)
+            if traces is None:
+                traces = self.fingerprints()
+                bank.write(self.exercise, self.seed, traces)
+            return traces
 
 
 def _failed(outcomes: Mapping[str, Outcome]) -> dict[str, Outcome]:
@@ -383,8 +396,18 @@ class Grader:
 
     def _judge(self, item: Exercise) -> _PatientJudge:
         if item.id not in self._judges:
-            self._judges[item.id] = _PatientJudge(item, chapters.entries(item), seed=self._seed)
+            judge = _PatientJudge(item, chapters.entries(item), seed=self._seed)
+            judge.meanwhile = lambda: self._help_with(item.stem)
+            self._judges[item.id] = judge
         return self._judges[item.id]
+
+    def _help_with(self, stem: str) -> None:
+        """Find out how the wrong answers to another exercise of a chapter behave: it will be
+        needed too."""
+        for item in chapters.exercises(stem).values():
+            known = bank.read(item, self._seed)
+            if known is None and self._judge(item).find_out(wait=False) is not None:
+                return
 
 
 class _NotDefined(Exception):
