@@ -845,6 +845,24 @@ def mask_taken_for_granted(scores, mask=None):
 @wrong(
     "masked_softmax",
     why=_(
+        "`logical_not_` with an underscore turns round the caller's own mask. This call is right, "
+        "and the next, given the same mask, hides what it should show."
+    ),
+    see="masked-softmax",
+    rung=3,
+)
+def mask_turned_round_in_place(scores, mask=None):
+    if mask is None:
+        return torch.softmax(scores, dim=-1)
+    forbidden = mask.logical_not_()
+    lowest = torch.finfo(scores.dtype).min
+    weights = torch.softmax(scores.masked_fill(forbidden, lowest), dim=-1)
+    return weights.masked_fill(forbidden, 0.0)
+
+
+@wrong(
+    "masked_softmax",
+    why=_(
         "`if mask:` asks whether the mask is True, which is said of one number and not of a table: "
         "torch raises. Ask `if mask is not None`."
     ),
@@ -1834,6 +1852,19 @@ wrong_edit(
         "refuses it for a parameter, and a table without a batch axis has no room for them."
     ),
     see="the-function",
+    rung=2,
+)
+
+
+wrong_edit(
+    _ATTENTION,
+    "root_cut_to_integer",
+    {_SCORES: "scores = q @ k.transpose(-2, -1) / int(math.sqrt(q.size(-1)))"},
+    why=_(
+        "The root is cut to a whole number: right for d = 64, where the root is 8, and wrong for "
+        "most other widths."
+    ),
+    see="why-root-d",
     rung=2,
 )
 

@@ -1170,6 +1170,24 @@ wrong_edit(
 )
 wrong_edit(
     LAYER,
+    "bias_given_one_more_axis",
+    {
+        _CALL: """if bias is not None:
+            bias = bias.unsqueeze(0)
+        """
+        + _CALL
+    },
+    why=_(
+        "The bias is given one more axis in front. A table (H, T, S) broadcasts as it is, and one "
+        "with an axis for the batch no longer fits."
+    ),
+    see="mha-masks",
+    rung=3,
+)
+
+
+wrong_edit(
+    LAYER,
     "bias_forgotten_beside_a_mask",
     {
         _CALL: """if mask is not None:
@@ -3964,6 +3982,18 @@ def against_einsum(attention):
         found, shown = attention(x, w_q, w_k, w_v, w_o, H)
         assert torch.allclose(found, output, atol=1e-4)
         assert torch.allclose(shown, weights, atol=1e-4)
+
+
+@right(TEST, style="other shapes are found by the error they make")
+def without_a_look_at_shapes(attention):
+    noise = torch.Generator().manual_seed(5)
+    x = torch.randn(2, 5, 12, generator=noise)
+    w_q, w_k, w_v, w_o = (torch.randn(12, 12, generator=noise) / 12**0.5 for _ in range(4))
+    found, shown = attention(x, w_q, w_k, w_v, w_o, 3)
+    q, k, v = (split_heads(x @ w, 3) for w in (w_q, w_k, w_v))
+    heads, weights = scaled_dot_product_attention(q, k, v)
+    assert torch.allclose(shown, weights, atol=1e-5)
+    assert torch.allclose(found, merge_heads(heads) @ w_o, atol=1e-5)
 
 
 @right(TEST, style="properties of single heads, no full reference")

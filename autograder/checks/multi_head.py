@@ -531,13 +531,14 @@ def a_mask_for_each_head_and_an_empty_row(answer: Answer, cases: Cases) -> None:
 
 @layer_exercise.check(points=0.5, hidden=True)
 def a_bias_is_added_to_the_scores(answer: Answer, cases: Cases) -> None:
-    """The argument bias, one table per head, is added to the scaled scores, beside a mask too."""
+    """The argument bias is added to the scaled scores, whatever its shape, beside a mask too."""
     B, T, H, d = _head_sizes(cases)
     state = _state(cases, H * d)
     S = T + 3  # several keys are left in each row of the mask
-    x, memory, bias = cases.normal(B, T, H * d), cases.normal(B, S, H * d), cases.normal(H, T, S)
+    x, memory = cases.normal(B, T, H * d), cases.normal(B, S, H * d)
     layer = _built(answer, H * d, H, state)
-    for mask in (None, cases.mask(T, S, p=0.8)):
+    own, alike = cases.normal(H, T, S), cases.normal(B, 1, T, S)
+    for bias, mask in ((own, None), (alike, None), (own, cases.mask(T, S, p=0.8))):
         output, weights = _both(layer(x, memory, mask=mask, bias=bias))
         expected = _attend(state, H, x, memory, mask=mask, bias=bias)
         cause = (
