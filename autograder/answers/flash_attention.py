@@ -1878,3 +1878,1031 @@ class with_setup_context(torch.autograd.Function):
         _again, logsumexp = flash_forward(q, k, v, causal=ctx.causal)
         dq, dk, dv = flash_backward(q, k, v, output, logsumexp, grad_output, causal=ctx.causal)
         return dq, dk, dv, None
+
+
+# --- logsumexp_kernel ------------------------------------------------------------------------
+
+
+def _rows(name: str, edits: dict[str, str], why: str, *, rung: int = 2) -> None:
+    wrong_edit("logsumexp_kernel", name, edits, why=why, see="flash-triton-first", rung=rung)
+
+
+_rows(
+    "sum_not_rescaled",
+    {"total * tl.exp(m - m_new) + tl.sum": "total + tl.sum"},
+    _("When a block raises the maximum, the sum so far must be multiplied by exp(old − new)."),
+    rung=3,
+)
+_rows(
+    "out_of_bounds_load",
+    {', mask=columns < S, other=float("-inf"))': ")"},
+    _(
+        "The load has no mask: in the last block it reads what stands behind the row, the next row "
+        "or memory that belongs to something else."
+    ),
+)
+_rows(
+    "masked_scores_count_as_zero",
+    {'other=float("-inf")': "other=0.0"},
+    _(
+        "What the mask leaves out is loaded as 0, and a score of 0 has exponential 1. It must be "
+        "−∞, whose exponential is 0."
+    ),
+)
+_rows(
+    "rows_a_block_apart",
+    {"row * S": "row * BLOCK"},
+    _("Rows begin S numbers apart in memory, however many are loaded together."),
+    rung=1,
+)
+_rows(
+    "always_the_first_row",
+    {"row * S + columns": "columns"},
+    _("The pointer does not depend on the program's row: every program reads row 0."),
+    rung=1,
+)
+_rows(
+    "only_the_first_block",
+    {"range(0, S, BLOCK)": "range(0, BLOCK, BLOCK)"},
+    _("There is one step only: what stands behind the first block of a row takes no part."),
+    rung=1,
+)
+_rows(
+    "only_full_blocks",
+    {"range(0, S, BLOCK)": "range(0, S // BLOCK * BLOCK, BLOCK)"},
+    _("The number of blocks is rounded down: the end of a row takes no part."),
+)
+_rows(
+    "maximum_starts_at_zero",
+    {'m = float("-inf")': "m = 0.0"},
+    _("The maximum starts at 0: rows far below zero lose all their exponentials, and log 0 is −∞."),
+    rung=3,
+)
+_rows(
+    "no_maximum_subtracted",
+    {
+        "total * tl.exp(m - m_new)": "total",
+        "tl.exp(x - m_new)": "tl.exp(x)",
+        "m + tl.log(total)": "tl.log(total)",
+    },
+    _("exp is taken of the scores as they are, and overflows for large ones."),
+    rung=3,
+)
+_rows(
+    "against_the_blocks_maximum",
+    {"m_new = tl.maximum(m, tl.max(x, axis=0))": "m_new = tl.max(x, axis=0)"},
+    _(
+        "The maximum is that of the last block. Where an earlier block held a much larger score, "
+        "exp(old − new) overflows."
+    ),
+    rung=3,
+)
+_rows(
+    "maximum_forgotten_in_the_end",
+    {"m + tl.log(total)": "tl.log(total)"},
+    _("log of the sum belongs to exp(x − m): the maximum must be added back."),
+    rung=3,
+)
+_rows(
+    "logarithm_in_base_two",
+    {"m + tl.log(total)": "m + tl.log2(total)"},
+    _("tl.log2 has base 2, and the maximum is in natural units: the two do not add up."),
+    rung=3,
+)
+_rows(
+    "stored_in_every_step",
+    {
+        "        m = m_new\n    tl.store(logsumexp_ptr + row, m + tl.log(total))": (
+            "        m = m_new\n        tl.store(logsumexp_ptr + row, m + tl.log(total))"
+        )
+    },
+    _("The result is stored after every block; the last store alone is wanted."),
+    rung=3,
+)
+_rows(
+    "row_loaded_twice",
+    {
+        "        m_new = tl.maximum(m, tl.max(x, axis=0))\n": (
+            "        again = tl.load(\n"
+            "            x_ptr + row * S + columns, mask=columns < S, other=float('-inf')\n"
+            "        )\n"
+            "        m_new = tl.maximum(m, tl.max(again, axis=0))\n"
+        )
+    },
+    _("Every score is loaded twice, once for the maximum and once for the sum."),
+    rung=3,
+)
+
+
+@right("logsumexp_kernel", style="a vector of maxima and sums, reduced in the end")
+@triton.jit
+def one_state_per_column(x_ptr, logsumexp_ptr, S, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    m = tl.full((BLOCK,), -1e30, tl.float32)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, S, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + row * S + at, mask=at < S, other=float("-inf"))
+        new = tl.maximum(m, x)
+        total = total * tl.exp(m - new) + tl.exp(x - new)
+        m = new
+    largest = tl.max(m, axis=0)
+    total = tl.sum(total * tl.exp(m - largest), axis=0)
+    tl.store(logsumexp_ptr + row, largest + tl.log(total))
+
+
+@right("logsumexp_kernel", style="exp2 and log2, pointers moved along")
+@triton.jit
+def moving_pointers(x_ptr, logsumexp_ptr, S, BLOCK: tl.constexpr):
+    pointers = x_ptr + tl.program_id(0) * S + tl.arange(0, BLOCK)
+    left = S
+    m = tl.full((), float("-inf"), tl.float32)
+    total = tl.full((), 0.0, tl.float32)
+    while left > 0:
+        x = (
+            tl.load(pointers, mask=tl.arange(0, BLOCK) < left, other=float("-inf"))
+            * 1.4426950408889634
+        )
+        new = tl.maximum(m, tl.max(x, 0))
+        total = total * tl.exp2(m - new) + tl.sum(tl.exp2(x - new), 0)
+        m = new
+        pointers += BLOCK
+        left -= BLOCK
+    tl.store(logsumexp_ptr + tl.program_id(0), (m + tl.log2(total)) / 1.4426950408889634)
+
+
+right_edit(
+    "logsumexp_kernel",
+    "the_mask_applied_by_where",
+    {
+        'mask=columns < S, other=float("-inf"))': (
+            'mask=columns < S)\n        x = tl.where(columns < S, x, float("-inf"))'
+        )
+    },
+    style="masked scores are set by tl.where",
+)
+
+
+# --- flash_forward_kernel --------------------------------------------------------------------
+
+
+def _kernel(
+    name: str,
+    edits: dict[str, str],
+    why: str,
+    *,
+    rung: int = 2,
+    form_of: str | None = None,
+) -> None:
+    wrong_edit(
+        "flash_forward_kernel",
+        name,
+        edits,
+        why=why,
+        see="flash-triton-forward",
+        rung=rung,
+        form_of=form_of,
+    )
+
+
+_kernel(
+    "accumulator_not_rescaled",
+    {"accumulator = accumulator * factor[:, None]": "accumulator = accumulator * 1.0"},
+    _("The accumulator must be multiplied by exp(old maximum − new), row by row, in every step."),
+    rung=3,
+)
+_kernel(
+    "total_not_rescaled",
+    {"total = total * factor + tl.sum(p, axis=1)": "total = total + tl.sum(p, axis=1)"},
+    _("The accumulator is rescaled and the sum of exponentials is not."),
+    rung=3,
+)
+_kernel(
+    "keys_behind_the_end_take_part",
+    {"allowed = keys[None, :] < S": "allowed = keys[None, :] >= 0"},
+    _(
+        "The load leaves out keys behind S, which gives them score 0 and not −∞: they take a share "
+        "of the weights."
+    ),
+)
+_kernel(
+    "out_of_bounds_load",
+    {
+        "k = tl.load(k_ptr + k_at, mask=keys[:, None] < S, other=0.0)": "k = tl.load(k_ptr + k_at)",
+        "v = tl.load(v_ptr + k_at, mask=keys[:, None] < S, other=0.0)": "v = tl.load(v_ptr + k_at)",
+    },
+    _(
+        "Keys and values of the last tile are loaded without a mask: rows behind S lie in the next "
+        "head, or in memory that belongs to something else."
+    ),
+)
+_kernel(
+    "queries_loaded_out_of_bounds",
+    {"tl.load(q_ptr + q_at, mask=queries[:, None] < T, other=0.0)": "tl.load(q_ptr + q_at)"},
+    _("The last tile of queries is loaded without a mask: rows behind T are read."),
+)
+_kernel(
+    "out_of_bounds_store",
+    {"output.to(q.dtype), mask=queries[:, None] < T)": "output.to(q.dtype))"},
+    _(
+        "The output of the last tile is stored without a mask: rows behind T overwrite the next "
+        "head, or memory that belongs to something else."
+    ),
+)
+_kernel(
+    "logsumexp_stored_out_of_bounds",
+    {"logsumexp, mask=queries < T)": "logsumexp)"},
+    _("The logsumexp of the last tile is stored without a mask, over what stands behind it."),
+)
+_kernel(
+    "always_the_first_head",
+    {"head = tl.program_id(1).to(tl.int64)": "head = tl.program_id(1).to(tl.int64) * 0"},
+    _("The pointers do not depend on the head: every program reads and writes head 0."),
+    rung=1,
+)
+_kernel(
+    "keys_lie_T_rows_apart",
+    {"(head * S + keys[:, None]) * d": "(head * T + keys[:, None]) * d"},
+    _("The keys of a head begin S rows after those of the one before, not T rows."),
+    rung=1,
+)
+_kernel(
+    "causal_is_ignored",
+    {
+        "    if CAUSAL:\n        whole": "    if False:\n        whole",
+        "                if CAUSAL:\n": "                if False:\n",
+    },
+    _("CAUSAL changes nothing: every query sees every key."),
+)
+_kernel(
+    "causal_hides_the_query_itself",
+    {
+        "keys[None, :] <= queries[:, None] + (S - T)": "keys[None, :] < queries[:, None] + (S - T)",
+        "tile * BLOCK_Q + S - T + 1)": "tile * BLOCK_Q + S - T)",
+    },
+    _("The mask is one too narrow: a query must see the key at its own position."),
+)
+_kernel(
+    "first_query_at_the_first_key",
+    {
+        "keys[None, :] <= queries[:, None] + (S - T)": "keys[None, :] <= queries[:, None]",
+        "tl.minimum(S, tile * BLOCK_Q + S - T + 1)": "tl.minimum(S, tile * BLOCK_Q + 1)",
+        "tile * BLOCK_Q + BLOCK_Q + S - T)": "tile * BLOCK_Q + BLOCK_Q)",
+    },
+    _("Query t stands at position t + S − T among the keys: the last query sees the last key."),
+)
+_kernel(
+    "a_tile_too_many_is_skipped",
+    {"tile * BLOCK_Q + BLOCK_Q + S - T)": "tile * BLOCK_Q + S - T)"},
+    _(
+        "The loop ends before the diagonal: the keys that the tile's own queries stand at are missing."
+    ),
+)
+_kernel(
+    "no_tile_is_skipped",
+    {"end = tl.maximum(0, tl.minimum(S, tile * BLOCK_Q + BLOCK_Q + S - T))": "end = S"},
+    _("Tiles above the diagonal are loaded and computed, and then masked away."),
+    rung=3,
+)
+_kernel(
+    "tiles_without_a_mask_on_the_diagonal",
+    {
+        "whole = tl.maximum(0, tl.minimum(S, tile * BLOCK_Q + S - T + 1))": (
+            "whole = tl.maximum(0, tl.minimum(S, tile * BLOCK_Q + BLOCK_Q + S - T))"
+        )
+    },
+    _(
+        "Tiles on the diagonal are taken for tiles that every query sees whole, and are left "
+        "unmasked."
+    ),
+)
+_kernel(
+    "last_keys_dropped",
+    {"last = end if masked else whole": "last = end // BLOCK_K * BLOCK_K if masked else whole"},
+    _("The number of tiles is rounded down: keys in a last tile that is not full take no part."),
+)
+_kernel(
+    "scale_forgotten",
+    {"scale *= 1.4426950408889634": "scale = 1.4426950408889634"},
+    _("The scores are not multiplied by the scale."),
+    rung=3,
+)
+_kernel(
+    "scale_applied_twice",
+    {"scale *= 1.4426950408889634": "scale *= 1.4426950408889634 * scale"},
+    _("The scores are multiplied by the scale twice."),
+    rung=3,
+)
+_kernel(
+    "exp2_of_natural_scores",
+    {"    scale *= 1.4426950408889634\n": ""},
+    _("tl.exp2 is 2 to the power: scores must be multiplied by log2(e) before, or tl.exp be used."),
+    rung=3,
+)
+_kernel(
+    "logsumexp_in_base_two",
+    {"(m + tl.log2(divisor)) * 0.6931471805599453": "m + tl.log2(divisor)"},
+    _("The logsumexp is in base 2, in which the kernel counts; stored is the natural one."),
+    rung=3,
+)
+_kernel(
+    "logsumexp_without_the_maximum",
+    {"(m + tl.log2(divisor))": "tl.log2(divisor)"},
+    _("log of the sum belongs to exp(score − m): the maximum must be added back."),
+    rung=3,
+)
+_kernel(
+    "maximum_starts_at_zero",
+    {'m = tl.full((BLOCK_Q,), float("-inf"), tl.float32)': "m = tl.zeros((BLOCK_Q,), tl.float32)"},
+    _("The maximum starts at 0: rows whose scores are all far below lose their weights."),
+)
+_kernel(
+    "no_maximum_subtracted",
+    {
+        "            subtracted = m_new\n": "            subtracted = m_new * 0.0\n",
+        'subtracted = tl.where(m_new == float("-inf"), 0.0, m_new)': "subtracted = tl.zeros_like(m_new)",
+        "factor = tl.exp2(m - subtracted)": "factor = tl.full((BLOCK_Q,), 1.0, tl.float32)",
+        "(m + tl.log2(divisor))": "tl.log2(total)",
+    },
+    _("The exponentials are taken without a maximum, and overflow for large scores."),
+)
+_kernel(
+    "rows_without_keys_are_nan",
+    {
+        'subtracted = tl.where(m_new == float("-inf"), 0.0, m_new)': "subtracted = m_new",
+        "divisor = tl.where(total == 0.0, 1.0, total)": "divisor = total",
+    },
+    _("A row that has seen no key yet has maximum −∞, and −∞ − (−∞) is NaN. Subtract 0 there."),
+)
+_kernel(
+    "accumulator_in_half_precision",
+    {
+        "accumulator = accumulator * factor[:, None]": (
+            "accumulator = (accumulator * factor[:, None]).to(q.dtype).to(tl.float32)"
+        ),
+        "total = total * factor + tl.sum(p, axis=1)": (
+            "total = (total * factor + tl.sum(p, axis=1)).to(q.dtype).to(tl.float32)"
+        ),
+    },
+    _("Sum and accumulator are rounded to half precision in every step; keep them in tl.float32."),
+)
+_kernel(
+    "scores_in_half_precision",
+    {
+        'tl.dot(q, tl.trans(k), input_precision="ieee") * scale': (
+            'tl.dot(q, tl.trans(k), input_precision="ieee").to(q.dtype).to(tl.float32) * scale'
+        )
+    },
+    _("tl.dot gives float32; the scores are rounded back to half precision before the softmax."),
+    form_of="accumulator_in_half_precision",
+)
+_kernel(
+    "weights_rounded_to_float16",
+    {"tl.dot(p.to(v.dtype), v, accumulator": "tl.dot(p.to(tl.float16).to(v.dtype), v, accumulator"},
+    _(
+        "The weights are made float16 whatever the inputs are. They may be as narrow as the values, "
+        "not narrower."
+    ),
+)
+_kernel(
+    "queries_loaded_in_every_step",
+    {
+        "            scores = tl.dot(q, tl": (
+            "            q = tl.load(q_ptr + q_at, mask=queries[:, None] < T, other=0.0)\n"
+            "            scores = tl.dot(q, tl"
+        )
+    },
+    _("The tile of queries is loaded again in every step, though it never changes."),
+    rung=1,
+)
+_kernel(
+    "stored_in_every_step",
+    {
+        "            m = m_new\n": (
+            "            m = m_new\n"
+            "            tl.store(output_ptr + q_at, accumulator.to(q.dtype), mask=queries[:, None] < T)\n"
+        )
+    },
+    _("The accumulator is stored in every step. It stays in registers until the loop has ended."),
+    rung=1,
+)
+_kernel(
+    "output_not_divided",
+    {"output = accumulator / divisor[:, None]": "output = accumulator"},
+    _("The accumulator is stored without division by the sum of the exponentials."),
+    rung=3,
+)
+
+
+@right("flash_forward_kernel", style="every tile masked, natural exponentials")
+@triton.jit
+def every_tile_masked(
+    q_ptr,
+    k_ptr,
+    v_ptr,
+    output_ptr,
+    logsumexp_ptr,
+    T,
+    S,
+    scale,
+    d: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    BLOCK_Q: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
+    i = tl.program_id(0)
+    n = tl.program_id(1)
+    rows = i * BLOCK_Q + tl.arange(0, BLOCK_Q)
+    cols = tl.arange(0, d)
+    q_ptr += n * T * d
+    output_ptr += n * T * d
+    k_ptr += n * S * d
+    v_ptr += n * S * d
+    q = tl.load(q_ptr + rows[:, None] * d + cols[None, :], mask=(rows < T)[:, None], other=0.0)
+    m = tl.full([BLOCK_Q], -1e30, dtype=tl.float32)
+    l = tl.zeros([BLOCK_Q], dtype=tl.float32)
+    acc = tl.zeros([BLOCK_Q, d], dtype=tl.float32)
+    hi = S
+    if CAUSAL:
+        hi = tl.minimum(S, (i + 1) * BLOCK_Q + S - T)
+    for s in range(0, hi, BLOCK_K):
+        keys = s + tl.arange(0, BLOCK_K)
+        k = tl.load(k_ptr + keys[None, :] * d + cols[:, None], mask=(keys < S)[None, :], other=0.0)
+        ok = (keys < S)[None, :]
+        if CAUSAL:
+            ok = ok & (rows[:, None] + S - T >= keys[None, :])
+        qk = tl.where(ok, tl.dot(q, k, input_precision="ieee") * scale, float("-inf"))
+        new = tl.maximum(m, tl.max(qk, 1))
+        p = tl.exp(qk - new[:, None])
+        alpha = tl.exp(m - new)
+        v = tl.load(v_ptr + keys[:, None] * d + cols[None, :], mask=(keys < S)[:, None], other=0.0)
+        acc = acc * alpha[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
+        l = l * alpha + tl.sum(p, 1)
+        m = new
+    o = tl.where((l > 0)[:, None], acc / tl.where(l > 0, l, 1.0)[:, None], 0.0)
+    tl.store(
+        output_ptr + rows[:, None] * d + cols[None, :],
+        o.to(output_ptr.dtype.element_ty),
+        mask=(rows < T)[:, None],
+    )
+    lse = tl.where(l > 0, m + tl.log(tl.where(l > 0, l, 1.0)), float("-inf"))
+    tl.store(logsumexp_ptr + n * T + rows, lse, mask=rows < T)
+
+
+@right("flash_forward_kernel", style="block pointers")
+@triton.jit
+def with_block_pointers(
+    q_ptr,
+    k_ptr,
+    v_ptr,
+    output_ptr,
+    logsumexp_ptr,
+    T,
+    S,
+    scale,
+    d: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    BLOCK_Q: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
+    start = tl.program_id(0) * BLOCK_Q
+    head = tl.program_id(1)
+    q_block = tl.make_block_ptr(
+        q_ptr + head * T * d, (T, d), (d, 1), (start, 0), (BLOCK_Q, d), (1, 0)
+    )
+    k_block = tl.make_block_ptr(k_ptr + head * S * d, (d, S), (1, d), (0, 0), (d, BLOCK_K), (0, 1))
+    v_block = tl.make_block_ptr(v_ptr + head * S * d, (S, d), (d, 1), (0, 0), (BLOCK_K, d), (1, 0))
+    o_block = tl.make_block_ptr(
+        output_ptr + head * T * d, (T, d), (d, 1), (start, 0), (BLOCK_Q, d), (1, 0)
+    )
+    q = tl.load(q_block, boundary_check=(0,), padding_option="zero")
+    rows = start + tl.arange(0, BLOCK_Q)
+    logsumexp = tl.full((BLOCK_Q,), -1e30, tl.float32)
+    out = tl.zeros((BLOCK_Q, d), tl.float32)
+    stop = S
+    if CAUSAL:
+        stop = tl.minimum(stop, start + BLOCK_Q + S - T)
+    for s in range(0, stop, BLOCK_K):
+        k = tl.load(k_block, boundary_check=(1,), padding_option="zero")
+        v = tl.load(v_block, boundary_check=(0,), padding_option="zero")
+        keys = s + tl.arange(0, BLOCK_K)
+        seen = (keys < S)[None, :]
+        if CAUSAL:
+            seen = seen & (keys[None, :] - (S - T) <= rows[:, None])
+        scores = tl.dot(q, k, input_precision="ieee") * scale + tl.where(seen, 0.0, float("-inf"))
+        top = tl.maximum(logsumexp, tl.max(scores, axis=1))
+        p = tl.exp(scores - top[:, None])
+        old = tl.exp(logsumexp - top)
+        total = old + tl.sum(p, axis=1)
+        total = tl.where(total > 0.0, total, 1.0)
+        # the output is kept divided all the time
+        out = out * (old / total)[:, None]
+        out = tl.dot((p / total[:, None]).to(v.dtype), v, out, input_precision="ieee")
+        logsumexp = top + tl.log(total)
+        k_block = tl.advance(k_block, (0, BLOCK_K))
+        v_block = tl.advance(v_block, (BLOCK_K, 0))
+    logsumexp = tl.where(logsumexp < -1e29, float("-inf"), logsumexp)
+    tl.store(o_block, out.to(q.dtype), boundary_check=(0,))
+    tl.store(logsumexp_ptr + head * T + rows, logsumexp, mask=rows < T)
+
+
+right_edit(
+    "flash_forward_kernel",
+    "queries_scaled_beforehand",
+    {
+        'tl.dot(q, tl.trans(k), input_precision="ieee") * scale': (
+            'tl.dot(q.to(tl.float32) * scale, tl.trans(k).to(tl.float32), input_precision="ieee")'
+        )
+    },
+    style="queries widened and scaled before the product",
+)
+
+
+# --- the backward kernels --------------------------------------------------------------------
+
+
+def _both_kernels(
+    name: str, dq: dict[str, str] | None, dkv: dict[str, str] | None, why: str, *, rung: int = 2
+) -> None:
+    for exercise, edits in (
+        ("flash_backward_dq_kernel", dq),
+        ("flash_backward_dkv_kernel", dkv),
+    ):
+        if edits is not None:
+            wrong_edit(exercise, name, edits, why=why, see="flash-triton-backward", rung=rung)
+
+
+_DS = "ds = p * (dp - delta[:, None])"
+_P = "p = tl.exp(scores - logsumexp[:, None])"
+_both_kernels(
+    "delta_forgotten",
+    {_DS: "ds = p * dp"},
+    {_DS: "ds = p * dp"},
+    _("delta is not subtracted from dp: the softmax couples the scores of a row."),
+    rung=3,
+)
+_both_kernels(
+    "delta_of_the_tile",
+    {_DS: "ds = p * (dp - tl.sum(p * dp, axis=1)[:, None])"},
+    {_DS: "ds = p * (dp - tl.sum(p * dp, axis=1)[:, None])"},
+    _(
+        "delta is summed over the tile's keys only; it belongs to the whole row, and was handed over."
+    ),
+    rung=3,
+)
+_both_kernels(
+    "scale_missing_in_the_gradient",
+    {"(dq * scale)": "dq"},
+    {"(dk * scale)": "dk"},
+    _("The scores were multiplied by the scale, so the gradient must be too."),
+    rung=3,
+)
+_both_kernels(
+    "scale_missing_in_the_scores",
+    {'tl.trans(k), input_precision="ieee") * scale': 'tl.trans(k), input_precision="ieee")'},
+    {'tl.trans(k), input_precision="ieee") * scale': 'tl.trans(k), input_precision="ieee")'},
+    _(
+        "The weights are recomputed from scores without the scale, so they are not those of forward."
+    ),
+)
+_both_kernels(
+    "exponentials_without_the_logsumexp",
+    {_P: "p = tl.exp(scores)"},
+    {_P: "p = tl.exp(scores)"},
+    _("exp(score) is no weight: subtract the row's logsumexp first."),
+    rung=1,
+)
+_both_kernels(
+    "logsumexp_taken_for_base_two",
+    {_P: "p = tl.exp2(scores * 1.4426950408889634 - logsumexp[:, None])"},
+    {_P: "p = tl.exp2(scores * 1.4426950408889634 - logsumexp[:, None])"},
+    _(
+        "The saved logsumexp is natural; in a power of two it must be multiplied by log2(e) as well."
+    ),
+)
+_both_kernels(
+    "causal_is_ignored",
+    {
+        "    if CAUSAL:\n        end": "    if False:\n        end",
+        "        if CAUSAL:\n            allowed": "        if False:\n            allowed",
+    },
+    {
+        "    if CAUSAL:  #": "    if False:  #",
+        "        if CAUSAL:\n            allowed": "        if False:\n            allowed",
+    },
+    _("CAUSAL changes nothing: hidden keys get weights, and gradients with them."),
+)
+_both_kernels(
+    "causal_hides_the_query_itself",
+    {"keys[None, :] <= queries[:, None]": "keys[None, :] < queries[:, None]"},
+    {"keys[None, :] <= queries[:, None]": "keys[None, :] < queries[:, None]"},
+    _("The mask is one narrower than in the forward pass: a query sees the key at its position."),
+)
+_both_kernels(
+    "first_query_at_the_first_key",
+    {
+        "queries[:, None] + (S - T)": "queries[:, None]",
+        "tile * BLOCK_Q + BLOCK_Q + S - T)": "tile * BLOCK_Q + BLOCK_Q)",
+    },
+    {
+        "queries[:, None] + (S - T)": "queries[:, None]",
+        "tile * BLOCK_K - (S - T))": "tile * BLOCK_K)",
+    },
+    _("Query t stands at position t + S − T among the keys, as in the forward pass."),
+)
+_both_kernels(
+    "a_tile_too_many_is_skipped",
+    {"tile * BLOCK_Q + BLOCK_Q + S - T)": "tile * BLOCK_Q + S - T)"},
+    {"// BLOCK_Q * BLOCK_Q": "// BLOCK_Q * BLOCK_Q + BLOCK_Q"},
+    _("A tile on the diagonal is passed over, though some of it is seen."),
+)
+_both_kernels(
+    "no_tile_is_skipped",
+    {"end = tl.minimum(S, tile * BLOCK_Q + BLOCK_Q + S - T)": "end = S"},
+    {"tl.maximum(0, tile * BLOCK_K - (S - T)) // BLOCK_Q * BLOCK_Q": "0"},
+    _("Tiles in which no query sees a key are loaded and computed, and then masked away."),
+    rung=3,
+)
+_both_kernels(
+    "out_of_bounds_load",
+    {"k = tl.load(k_ptr + k_at, mask=keys[:, None] < S, other=0.0)": "k = tl.load(k_ptr + k_at)"},
+    {"q = tl.load(q_ptr + q_at, mask=inside[:, None], other=0.0)": "q = tl.load(q_ptr + q_at)"},
+    _("A last tile is loaded without a mask, and rows that are not there are read."),
+)
+_both_kernels(
+    "out_of_bounds_store",
+    {"(dq * scale).to(q.dtype), mask=inside[:, None])": "(dq * scale).to(q.dtype))"},
+    {"dv.to(k.dtype), mask=keys[:, None] < S)": "dv.to(k.dtype))"},
+    _("The gradient of a last tile is stored without a mask, over what stands behind it."),
+)
+_both_kernels(
+    "always_the_first_head",
+    {"tl.program_id(1).to(tl.int64)": "tl.program_id(1).to(tl.int64) * 0"},
+    {"tl.program_id(1).to(tl.int64)": "tl.program_id(1).to(tl.int64) * 0"},
+    _("The pointers do not depend on the head: every program reads and writes head 0."),
+    rung=1,
+)
+_both_kernels(
+    "queries_without_keys_are_nan",
+    {'    logsumexp = tl.where(logsumexp == float("-inf"), float("inf"), logsumexp)\n': ""},
+    {'        logsumexp = tl.where(logsumexp == float("-inf"), float("inf"), logsumexp)\n': ""},
+    _(
+        "For a query that sees no key, score and logsumexp are both −∞, and their difference is "
+        "NaN. With +∞ its weights are 0."
+    ),
+    rung=1,
+)
+_both_kernels(
+    "only_the_last_tile_stays",
+    {"tl.dot(ds.to(k.dtype), k, dq, ": "tl.dot(ds.to(k.dtype), k, "},
+    {"tl.dot(tl.trans(ds.to(q.dtype)), q, dk, ": "tl.dot(tl.trans(ds.to(q.dtype)), q, "},
+    _(
+        "The sum over tiles is overwritten in every step: what the last tile adds is all that stays."
+    ),
+)
+_both_kernels(
+    "summed_in_half_precision",
+    {'k, dq, input_precision="ieee")': 'k, dq, input_precision="ieee").to(q.dtype).to(tl.float32)'},
+    {'g, dv, input_precision="ieee")': 'g, dv, input_precision="ieee").to(q.dtype).to(tl.float32)'},
+    _("The sum is rounded to half precision in every step; keep it in tl.float32 to the end."),
+)
+_both_kernels(
+    "softmax_of_the_tile",
+    {
+        _P: "p = tl.exp(scores - tl.max(scores, axis=1)[:, None])\n        p = p / tl.sum(p, axis=1)[:, None]"
+    },
+    {
+        _P: "p = tl.exp(scores - tl.max(scores, axis=1)[:, None])\n        p = p / tl.sum(p, axis=1)[:, None]"
+    },
+    _("A softmax over the tile makes every tile's weights sum to 1; use the row's logsumexp."),
+    rung=1,
+)
+_both_kernels(
+    "keys_behind_the_end_take_part",
+    {
+        "allowed = keys[None, :] < S": "allowed = keys[None, :] >= 0",
+        "k = tl.load(k_ptr + k_at, mask=keys[:, None] < S, other=0.0)": (
+            "k = tl.load(k_ptr + k_at, mask=keys[:, None] < S, other=1.0)"
+        ),
+    },
+    None,
+    _("Keys behind S take part: they were loaded as numbers other than 0, and are not masked."),
+)
+_both_kernels(
+    "dk_and_dv_swapped",
+    None,
+    {
+        "tl.store(dk_ptr + k_at, (dk * scale)": "tl.store(dv_ptr + k_at, (dk * scale)",
+        "tl.store(dv_ptr + k_at, dv": "tl.store(dk_ptr + k_at, dv",
+    },
+    _("dk and dv are stored in each other's place."),
+)
+_both_kernels(
+    "dv_with_the_scale",
+    None,
+    {"dv.to(k.dtype)": "(dv * scale).to(k.dtype)"},
+    _("dv is multiplied by the scale. The values do not enter the scores, so no scale is in dv."),
+    rung=2,
+)
+_both_kernels(
+    "dv_from_the_scores_gradient",
+    None,
+    {
+        '        dv = tl.dot(tl.trans(p.to(g.dtype)), g, dv, input_precision="ieee")\n': "",
+        "        dk = tl.dot(": '        dv = tl.dot(tl.trans(ds.to(g.dtype)), g, dv, input_precision="ieee")\n        dk = tl.dot(',
+    },
+    _("dv is pᵀ g: the weights themselves, not the gradient of the scores."),
+    rung=3,
+)
+_both_kernels(
+    "dk_from_the_weights",
+    None,
+    {"tl.dot(tl.trans(ds.to(q.dtype)), q, dk": "tl.dot(tl.trans(p.to(q.dtype)), q, dk"},
+    _("dk is dsᵀ q: the gradient of the scores, not the weights."),
+    rung=3,
+)
+_both_kernels(
+    "dq_from_the_queries",
+    {"tl.dot(ds.to(k.dtype), k, dq": "tl.dot(ds.to(k.dtype), v, dq"},
+    None,
+    _("dq multiplies the gradient of the scores by the keys, not by the values."),
+    rung=3,
+)
+_both_kernels(
+    "rows_behind_the_end_take_part",
+    None,
+    {
+        'mask=inside, other=float("inf"))': "mask=inside, other=0.0)",
+        "g = tl.load(grad_output_ptr + q_at, mask=inside[:, None], other=0.0)": (
+            "g = tl.load(grad_output_ptr + q_at, mask=inside[:, None], other=1.0)"
+        ),
+    },
+    _("Rows behind T get weights, since their logsumexp was loaded as 0, and add to dk and dv."),
+    rung=1,
+)
+
+
+right_edit(
+    "flash_backward_dq_kernel",
+    "with_exp2",
+    {_P: "p = tl.exp2((scores - logsumexp[:, None]) * 1.4426950408889634)"},
+    style="powers of two",
+)
+right_edit(
+    "flash_backward_dq_kernel",
+    "weights_masked_instead",
+    {
+        '        scores = tl.where(allowed, scores, float("-inf"))\n': "",
+        _P: "p = tl.where(allowed, tl.exp(scores - logsumexp[:, None]), 0.0)",
+    },
+    style="the weights are masked, not the scores",
+)
+right_edit(
+    "flash_backward_dkv_kernel",
+    "with_exp2",
+    {_P: "p = tl.exp2((scores - logsumexp[:, None]) * 1.4426950408889634)"},
+    style="powers of two",
+)
+
+
+@right("flash_backward_dq_kernel", style="keys loaded transposed, pointers moved along")
+@triton.jit
+def dq_with_moving_pointers(
+    q_ptr,
+    k_ptr,
+    v_ptr,
+    grad_output_ptr,
+    logsumexp_ptr,
+    delta_ptr,
+    dq_ptr,
+    T,
+    S,
+    scale,
+    d: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    BLOCK_Q: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
+    i, n = tl.program_id(0), tl.program_id(1)
+    rows, cols = i * BLOCK_Q + tl.arange(0, BLOCK_Q), tl.arange(0, d)
+    at = n * T * d + rows[:, None] * d + cols[None, :]
+    there = rows[:, None] < T
+    q = tl.load(q_ptr + at, mask=there, other=0.0).to(tl.float32) * scale
+    g = tl.load(grad_output_ptr + at, mask=there, other=0.0).to(tl.float32)
+    lse = tl.load(logsumexp_ptr + n * T + rows, mask=rows < T, other=0.0)
+    delta = tl.load(delta_ptr + n * T + rows, mask=rows < T, other=0.0)
+    keys = tl.arange(0, BLOCK_K)
+    k_at = k_ptr + n * S * d + cols[:, None] + keys[None, :] * d
+    v_at = v_ptr + n * S * d + cols[:, None] + keys[None, :] * d
+    dq = tl.zeros([BLOCK_Q, d], tl.float32)
+    hi = S if not CAUSAL else tl.minimum(S, (i + 1) * BLOCK_Q + S - T)
+    for s in range(0, hi, BLOCK_K):
+        ok = (s + keys)[None, :] < S
+        kt = tl.load(k_at, mask=ok, other=0.0).to(tl.float32)
+        vt = tl.load(v_at, mask=ok, other=0.0).to(tl.float32)
+        p = tl.exp(tl.dot(q, kt, input_precision="ieee") - lse[:, None])
+        if CAUSAL:
+            ok = ok & ((s + keys)[None, :] - (S - T) <= rows[:, None])
+        p = tl.where(ok, p, 0.0)
+        ds = p * (tl.dot(g, vt, input_precision="ieee") - delta[:, None])
+        dq += tl.dot(ds, tl.trans(kt), input_precision="ieee")
+        k_at += BLOCK_K * d
+        v_at += BLOCK_K * d
+    tl.store(dq_ptr + at, (dq * scale).to(dq_ptr.dtype.element_ty), mask=there)
+
+
+@right("flash_backward_dkv_kernel", style="scores transposed: keys in rows")
+@triton.jit
+def keys_in_rows(
+    q_ptr,
+    k_ptr,
+    v_ptr,
+    grad_output_ptr,
+    logsumexp_ptr,
+    delta_ptr,
+    dk_ptr,
+    dv_ptr,
+    T,
+    S,
+    scale,
+    d: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    BLOCK_Q: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
+    j, n = tl.program_id(0), tl.program_id(1)
+    keys, cols = j * BLOCK_K + tl.arange(0, BLOCK_K), tl.arange(0, d)
+    at = n * S * d + keys[:, None] * d + cols[None, :]
+    k = tl.load(k_ptr + at, mask=keys[:, None] < S, other=0.0)
+    v = tl.load(v_ptr + at, mask=keys[:, None] < S, other=0.0)
+    dk = tl.zeros([BLOCK_K, d], tl.float32)
+    dv = tl.zeros([BLOCK_K, d], tl.float32)
+    lo = 0
+    if CAUSAL:
+        lo = tl.maximum(j * BLOCK_K + T - S, 0) // BLOCK_Q * BLOCK_Q
+    for t in range(lo, T, BLOCK_Q):
+        rows = t + tl.arange(0, BLOCK_Q)
+        there = rows < T
+        q_at = n * T * d + rows[:, None] * d + cols[None, :]
+        q = tl.load(q_ptr + q_at, mask=there[:, None], other=0.0)
+        g = tl.load(grad_output_ptr + q_at, mask=there[:, None], other=0.0)
+        lse = tl.load(logsumexp_ptr + n * T + rows, mask=there, other=0.0)
+        delta = tl.load(delta_ptr + n * T + rows, mask=there, other=0.0)
+        pt = tl.exp(tl.dot(k, tl.trans(q), input_precision="ieee") * scale - lse[None, :])
+        ok = there[None, :]
+        if CAUSAL:
+            ok = ok & (keys[:, None] <= rows[None, :] + S - T)
+        pt = tl.where(ok, pt, 0.0)
+        dv += tl.dot(pt.to(g.dtype), g, input_precision="ieee")
+        dpt = tl.dot(v, tl.trans(g), input_precision="ieee")
+        dst = pt * (dpt - delta[None, :]) * scale
+        dk += tl.dot(dst.to(q.dtype), q, input_precision="ieee")
+    tl.store(dk_ptr + at, dk.to(dk_ptr.dtype.element_ty), mask=keys[:, None] < S)
+    tl.store(dv_ptr + at, dv.to(dv_ptr.dtype.element_ty), mask=keys[:, None] < S)
+
+
+right_edit(
+    "flash_backward_dkv_kernel",
+    "scale_in_every_step",
+    {
+        _DS: "ds = p * (dp - delta[:, None]) * scale",
+        "(dk * scale)": "dk",
+    },
+    style="the scale enters with the scores' gradient",
+)
+
+
+# --- combine_splits --------------------------------------------------------------------------
+
+
+def _combine(name: str, edits: dict[str, str], why: str, *, rung: int = 2) -> None:
+    wrong_edit("combine_splits", name, edits, why=why, see="flash-splits", rung=rung)
+
+
+_combine(
+    "outputs_averaged",
+    {
+        "weights = shares / total.masked_fill(total == 0, 1.0)": (
+            "weights = torch.full_like(shares, 1 / shares.shape[0])"
+        )
+    },
+    _("Every part counts the same. A part counts by its sum of exponentials, exp(logsumexp)."),
+    rung=1,
+)
+_combine(
+    "outputs_added",
+    {"weights = shares / total.masked_fill(total == 0, 1.0)": "weights = torch.ones_like(shares)"},
+    _("The outputs are added up as they are; their weights must sum to 1."),
+    rung=1,
+)
+_combine(
+    "shares_not_normalised",
+    {"weights = shares / total.masked_fill(total == 0, 1.0)": "weights = shares"},
+    _("The shares are not divided by their sum."),
+    rung=3,
+)
+_combine(
+    "weighted_by_the_logsumexp",
+    {
+        "shares = torch.exp(logsumexps - subtracted)": (
+            "shares = (logsumexps - logsumexps.amin(dim=0) + 1).nan_to_num(0.0, 0.0, 0.0)"
+        )
+    },
+    _("The weight of a part is exp of its logsumexp, not the logsumexp."),
+    rung=1,
+)
+_combine(
+    "no_maximum_subtracted",
+    {
+        "subtracted = m.masked_fill(m == -math.inf, 0.0)": "subtracted = torch.zeros_like(m)",
+        "m + torch.log(total)": "torch.log(total)",
+    },
+    _(
+        "exp of a large logsumexp overflows, and of a very negative one vanishes: subtract the maximum."
+    ),
+)
+_combine(
+    "one_maximum_for_all_queries",
+    {"m = logsumexps.amax(dim=0)": "m = logsumexps.amax().expand(logsumexps.shape[1:])"},
+    _(
+        "One maximum is taken over all queries. A query whose logsumexps are far below it loses "
+        "all its shares."
+    ),
+)
+_combine(
+    "powers_of_two",
+    {"torch.exp(logsumexps - subtracted)": "torch.exp2(logsumexps - subtracted)"},
+    _("The logsumexps are natural, so their exponential is exp, not a power of two."),
+)
+_combine(
+    "empty_parts_are_nan",
+    {"m.masked_fill(m == -math.inf, 0.0)": "m", "total.masked_fill(total == 0, 1.0)": "total"},
+    _("Where no part saw anything, −∞ is subtracted from −∞, which is NaN; asked for are zeros."),
+)
+_combine(
+    "logsumexp_is_the_maximum",
+    {"m + torch.log(total)": "m"},
+    _("The joint logsumexp is the maximum plus the log of the sum of the shares."),
+    rung=3,
+)
+_combine(
+    "logsumexps_added",
+    {"m + torch.log(total)": "logsumexps.sum(dim=0)"},
+    _("Logarithms are added where sums should be: log(a + b) is not log a + log b."),
+    rung=3,
+)
+_combine(
+    "logsumexps_averaged",
+    {"m + torch.log(total)": "logsumexps.mean(dim=0)"},
+    _("The mean of the logsumexps is returned; the joint sum is larger than each part's."),
+    rung=3,
+)
+_combine(
+    "only_the_largest_part",
+    {"torch.exp(logsumexps - subtracted)": "(logsumexps == m).to(logsumexps.dtype)"},
+    _("The part with the largest logsumexp takes everything; the others have their shares too."),
+)
+_combine(
+    "normalised_over_the_queries",
+    {
+        "weights = shares / total.masked_fill(total == 0, 1.0)": (
+            "weights = shares / shares.sum(dim=-1, keepdim=True).clamp_min(1e-30)"
+        )
+    },
+    _("The shares are divided by a sum over the queries; they must sum to 1 over the parts."),
+)
+_combine(
+    "the_first_part_alone",
+    {"output = (weights.unsqueeze(-1) * outputs).sum(dim=0)": "output = outputs[0]"},
+    _("The first part's output is returned; the others are not read."),
+)
+
+
+@right("combine_splits", style="softmax over the parts")
+def softmax_over_parts(outputs: Tensor, logsumexps: Tensor) -> tuple[Tensor, Tensor]:
+    weights = torch.softmax(logsumexps, dim=0).nan_to_num(0.0)
+    output = torch.einsum("n...,n...d->...d", weights, outputs)
+    return output, torch.logsumexp(logsumexps, dim=0)
+
+
+@right("combine_splits", style="one part after another")
+def part_after_part(outputs: Tensor, logsumexps: Tensor) -> tuple[Tensor, Tensor]:
+    output = torch.zeros_like(outputs[0])
+    logsumexp = torch.full_like(logsumexps[0], -math.inf)
+    for other, its in zip(outputs, logsumexps):
+        both = torch.logaddexp(logsumexp, its)
+        safe = torch.where(both == -math.inf, torch.zeros_like(both), both)
+        output = (
+            output * (logsumexp - safe).exp()[..., None] + other * (its - safe).exp()[..., None]
+        )
+        logsumexp = both
+    return output, logsumexp
+
+
+@right("combine_splits", style="computed in float64")
+def in_double(outputs: Tensor, logsumexps: Tensor) -> tuple[Tensor, Tensor]:
+    wide = logsumexps.double()
+    total = wide.logsumexp(0)
+    shares = torch.exp(wide - total.nan_to_num(neginf=0.0))
+    output = (shares[..., None] * outputs.double()).sum(0)
+    return output.to(outputs.dtype), total.to(logsumexps.dtype)
