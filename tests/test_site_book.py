@@ -35,7 +35,7 @@ PIXEL = (
 )
 PROSE = r"""# A chapter
 
-A number $\sqrt{d}$, and {eq}`eq-sum`.
+A number $\sqrt{d}$, and {eq}`eq-sum`. Two ($a$, $b$) more.
 
 $$
 s = \sum_{i=1}^{d} q_i k_i
@@ -55,9 +55,13 @@ No: *that* one.
 ```
 ````
 
-| a | b |
+|   | b |
 |---|---|
 | 1 | 2 |
+
+```
+x = 1, but no code
+```
 """
 
 
@@ -219,9 +223,21 @@ class TestPage:
         assert re.search(r'<img alt="One pixel\."[^>]*png"[^>]*320', page)
 
     def test_formulas_are_mathml_with_numbers(self, page):
-        assert page.count("<math") == 2
+        assert page.count("<math") == 4
         assert re.search(r'id="equation-eq-sum".*?\(1\)', page, re.DOTALL)
         assert re.search(r'href="#equation-eq-sum"[^>]*>\(1\)<', page)
+
+    def test_formulas_keep_their_punctuation(self, page):
+        """A line may break beside any formula, so a comma would begin the next."""
+        piece = r'<span class="unbroken">{}<span class="formula[^"]*"><math.*?</math></span>{}<'
+        assert re.search(piece.format(r"\(", ",") + "/span> " + piece.format("", r"\)"), page)
+
+    def test_an_empty_corner_of_a_table_is_no_heading(self, page):
+        assert re.search(r'<td class="head[^"]*"></td>\s*<th', page)
+
+    def test_a_fence_without_a_language_is_no_code(self, page):
+        assert "highlight-none" in page
+        assert "x = 1, but no code" in page
 
     def test_nothing_is_loaded_from_elsewhere(self, site):
         loads = re.compile(
@@ -396,6 +412,48 @@ CONTRAST = r"""
 }
 """
 
+# What a page gets wrong whoever reads it: markup that was not understood, code that is cut off
+# though a line has 100 characters at most, headings out of order, links that lead nowhere.
+FAULTS = r"""
+() => {
+  const found = [];
+  const article = document.querySelector("article");
+  const words = document.createTreeWalker(article, NodeFilter.SHOW_TEXT);
+  while (words.nextNode()) {
+    const { data, parentElement } = words.currentNode;
+    if (parentElement.closest("pre, code, script, style, annotation")) continue;
+    if (/```|:::|\{(dropdown|admonition|ref|eq|doc)\}|\$\$/.test(data)) {
+      found.push(`markup: ${data}`);
+    }
+  }
+  for (const pre of article.querySelectorAll("pre")) {
+    const longest = Math.max(...pre.textContent.split("\n").map((line) => [...line].length));
+    const cut = pre.scrollWidth > pre.clientWidth + 1;
+    if (cut && longest <= 100 && innerWidth >= 1265) found.push(`cut off: ${pre.textContent}`);
+    if (/^`{3}/m.test(pre.textContent)) found.push(`markup: ${pre.textContent}`);
+  }
+  const shown = [...document.querySelectorAll("h1, h2, h3, h4, h5, h6")].filter((h) =>
+    h.checkVisibility());
+  const levels = shown.map((h) => Number(h.tagName[1]));
+  if (levels.filter((level) => level === 1).length !== 1) found.push(`h1: ${levels}`);
+  levels.forEach((level, i) => {
+    if (i && level > levels[i - 1] + 1) found.push(`skips a level: ${shown[i].textContent}`);
+  });
+  for (const link of document.querySelectorAll('a[href^="#"]')) {
+    const target = decodeURIComponent(link.hash.slice(1));
+    if (target && !document.getElementById(target)) found.push(`leads nowhere: ${link.hash}`);
+  }
+  const ids = [...document.querySelectorAll("[id]")].map((el) => el.id);
+  for (const id of ids.filter((id, i) => ids.indexOf(id) !== i)) found.push(`twice: #${id}`);
+  if (!document.documentElement.lang) found.push("no language");
+  if (!document.querySelector('.skip-link a[href="#main-content"]')) found.push("no skip link");
+  if (document.querySelector("th:empty")) found.push("an empty heading in a table");
+  const brand = document.querySelector(".navbar-brand");
+  if (!brand.closest("nav, header, main, aside")) found.push("outside all landmarks: the title");
+  return found.map((fault) => fault.trim().slice(0, 120));
+}
+"""
+
 # Controls that have no name, and those whose aria-label lacks the words that they show.
 UNNAMED = r"""
 () => [...document.querySelectorAll("a[href], button, summary, input")].filter((el) => {
@@ -498,6 +556,29 @@ def test_pages_can_be_read_everywhere(look, request, book, colours, width):
         assert tab.evaluate(CONTRAST) == [], path.name
         assert tab.evaluate(UNNAMED) == [], path.name
         assert tab.evaluate("document.documentElement.scrollWidth") <= width, path.name
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("book", ["site", "whole_book"])
+def test_pages_have_no_faults(look, request, book):
+    """On a screen of 1280 px less a scrollbar, everything opened."""
+    for path in sorted((request.getfixturevalue(book) / "book").glob("*.html")):
+        tab = look(path.as_uri(), viewport={"width": 1265, "height": 900})
+        tab.evaluate("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
+        assert tab.evaluate(FAULTS) == [], path.name
+
+
+@pytest.mark.browser
+def test_paper_is_light(look, site):
+    """Who reads in dark colours prints dark letters on white all the same."""
+    tab = look(f"{site.as_uri()}/book/chapter.html", color_scheme="dark")
+    tab.evaluate(
+        "addEventListener('beforeprint', () => {"
+        " window.printed = getComputedStyle(document.querySelector('article')).color; })"
+    )
+    tab.pdf()
+    assert tab.evaluate("window.printed") == "rgb(36, 39, 44)"
+    assert tab.evaluate("document.documentElement.dataset.theme") == "dark"
 
 
 @pytest.mark.browser

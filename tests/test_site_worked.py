@@ -117,6 +117,15 @@ def test_fences_in_hints_and_answers_do_not_end_the_dropdown(chapter):
     assert "\n`````python\n" in cell(joined, "double-answer")["source"]
 
 
+def test_a_hints_lines_stay_lines_and_its_dunders_dunders(chapter):
+    student, worked, page = chapter
+    hint = "1. call `super().__init__()`\n2. for each k:\n     a <- k\n__init__: a\n\nend"
+    page["exercises"]["double"]["hints"] = [hint]
+    source = cell(join(student, worked, page, name="c"), "double-hints")["source"]
+    assert "1. call `super().__init__()`\n2. for each k:\\\n     a <- k\\\n" in source
+    assert "\n\\_\\_init\\_\\_: a\n\nend" in source
+
+
 def test_the_arguments_stay_as_they_were(chapter):
     before = copy.deepcopy(chapter)
     join(*chapter, name="c")

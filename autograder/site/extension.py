@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,10 @@ from autograder.site.worked import PageError, alternatives, page_notebook
 logger = logging.getLogger(__name__)
 
 ALTERNATIVES = "book_alternatives"
+
+EMPTY_HEADER = re.compile(r"<th\b([^>]*)>\s*(?:<p>\s*</p>)?\s*</th>")
+OPENING = re.compile(r"[(\[“‘]*$")
+CLOSING = re.compile(r"[)\]”’.,;:!?]*")
 
 LOOK = (".css", ".html", ".js", ".py", ".svg")
 
@@ -77,6 +82,14 @@ def _deferred(script: Any) -> Any:
     return type(script)(script.filename, priority=script.priority, **attributes)
 
 
+def leave_empty_corners_unnamed(
+    app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: Any
+) -> None:
+    """Make a table's empty corner a plain cell: it heads nothing (``html-page-context``)."""
+    if "body" in context:
+        context["body"] = EMPTY_HEADER.sub(r"<td\1></td>", context["body"])
+
+
 def leave_out_authored_pages(app: Sphinx, config: Config) -> None:
     """Read a chapter's notebook and not the authored page beside it (``config-inited``)."""
     root = Path(app.srcdir)
@@ -119,6 +132,34 @@ class ExerciseCards(SphinxPostTransform):
             siblings[start : end + 1] = [card]
 
 
+class FormulasKeepPunctuation(SphinxPostTransform):
+    """Keeps what closes or opens around a formula in its line: `(` before it, `,` after it.
+
+    A browser may break a line on either side of an inline formula, whatever stands there.
+    """
+
+    default_priority = 210
+
+    def run(self, **kwargs: Any) -> None:
+        """Put an inline formula into one unbreakable piece with its punctuation."""
+        for formula in list(self.document.findall(nodes.math)):
+            parent = formula.parent
+            at = parent.index(formula)
+            before = _text_beside(parent, at - 1)
+            after = _text_beside(parent, at + 1)
+            opening = OPENING.search(before)[0]  # type: ignore[index]
+            closing = CLOSING.match(after)[0]  # type: ignore[index]
+            if not opening and not closing:
+                continue
+            piece = nodes.inline(classes=["unbroken"])
+            piece += [nodes.Text(opening), formula.deepcopy(), nodes.Text(closing)]
+            parent[at] = piece
+            if closing:
+                parent[at + 1] = nodes.Text(after[len(closing) :])
+            if opening:
+                parent[at - 1] = nodes.Text(before[: -len(opening)])
+
+
 class PlannedChapters(SphinxPostTransform):
     """Names a chapter that is still to come, where a page links to it."""
 
@@ -142,6 +183,12 @@ def trim_site(app: Sphinx, exception: Exception | None) -> None:
         lean.trim(Path(app.outdir))
 
 
+def _text_beside(parent: nodes.Element, at: int) -> str:
+    """The text at a place among children, "" where there is none."""
+    beside = parent[at] if 0 <= at < len(parent) else None
+    return beside.astext() if isinstance(beside, nodes.Text) else ""
+
+
 def _has(node: nodes.Node, css_class: str) -> bool:
     if not isinstance(node, nodes.Element):
         return False
@@ -162,12 +209,14 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_config_value("comments_config", {}, "", [dict])
     app.add_html_math_renderer("mathml", (mathml.visit_inline, None), (mathml.visit_display, None))
     app.add_post_transform(ExerciseCards)
+    app.add_post_transform(FormulasKeepPunctuation)
     app.add_post_transform(PlannedChapters)
     app.connect("config-inited", leave_out_authored_pages)
     app.connect("config-inited", notice_another_look)
     app.connect("source-read", read_worked_page)
     app.connect("doctree-read", describe_pictures)
     app.connect("html-page-context", lighten_scripts, priority=900)
+    app.connect("html-page-context", leave_empty_corners_unnamed)
     app.connect("build-finished", trim_site)
     app.add_js_file(None, body=SEARCH, priority=600)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -21,6 +21,11 @@ PNG = "image/png"
 ABOUT, CHECK, HINTS, ANSWER = "-about", "-check", "-hints", "-answer"
 
 
+_FENCE = re.compile(r"\s*(`{3,}|~{3,}|:{3,})")
+_CODE_SPAN = re.compile(r"(`+[^`]*`+)")
+_LIST_ITEM = re.compile(r"\s*(\d+[.)]|[-*+])\s")
+
+
 class PageError(Exception):
     """What keeps a page from being built, in one line: file, cell, how to mend it."""
 
@@ -137,7 +142,7 @@ def _tagged(cell: Cell, tag: str) -> Cell:
 def _help_cells(exercise: str, entry: dict[str, Any], answers: str) -> list[Cell]:
     """The dropdowns below an exercise: a rung of hints each, and the worked answer."""
     rungs = [
-        _dropdown(_("Hint {number}").format(number=number), hint, "hint")
+        _dropdown(_("Hint {number}").format(number=number), _lines_kept(hint), "hint")
         for number, hint in enumerate(entry["hints"], start=1)
     ]
     cells = [_markdown(exercise + HINTS, "\n\n".join(rungs))] if rungs else []
@@ -152,6 +157,24 @@ def _help_cells(exercise: str, entry: dict[str, Any], answers: str) -> list[Cell
 def _dropdown(title: str, body: str, css_class: str) -> str:
     fence = ":" * (_longest_run(":", body) + 1)
     return f"{fence}{{dropdown}} {title}\n:class-container: {css_class}\n\n{body.strip()}\n{fence}"
+
+
+def _lines_kept(hint: str) -> str:
+    """A hint as Markdown that breaks its lines where the hint does, and takes `__init__` as it is.
+
+    Hints are shown as plain text in a notebook; many are pseudocode. Lists and fences stay what
+    they are.
+    """
+    lines = hint.split("\n")
+    if any(_FENCE.match(line) for line in lines):
+        return hint
+    kept = []
+    for line, following in zip(lines, [*lines[1:], ""], strict=True):
+        parts = _CODE_SPAN.split(line)
+        parts[::2] = [part.replace("__", r"\_\_") for part in parts[::2]]
+        goes_on = line.strip() and following.strip() and not _LIST_ITEM.match(following)
+        kept.append("".join(parts) + ("\\" if goes_on else ""))
+    return "\n".join(kept)
 
 
 def _boxed(body: str, css_class: str) -> str:

@@ -94,7 +94,7 @@ function render({ model, el }) {
   const wordTable = make("table", {}, make("caption", { class: "fig-name" }, text.words),
     head(th(text.word, "pairs-tokens"), th(text.times), th(text.tokens, "pairs-tokens")), wordRows);
   const pairTable = make("table", {}, make("caption", { class: "fig-name" }, text.pairs),
-    head(th(text.pair, "pairs-tokens"), th(text.count), th("")), pairRows);
+    head(th(text.pair, "pairs-tokens"), th(text.count), make("td")), pairRows);
   body.append(make("div", { class: "pairs-both" }, wordTable, pairTable));
   const learned = make("p");
   const total = make("p");

@@ -31,6 +31,7 @@ const COMMON_STYLE = (() => {
   .fig { container-type: inline-size; background: var(--fig-back); color: var(--fig-text);
     font: 0.9rem/1.4 var(--pst-font-family-base, system-ui, sans-serif); text-align: start;
     padding: 0.25rem; }
+  .fig :is(h3, figcaption) { font-family: inherit; }
   .fig p { margin: 0.25rem 0; font-size: 0.85rem; color: var(--fig-muted); }
   .fig-name { font-weight: 600; font-size: 0.9rem; margin: 0; padding: 0; text-align: start;
     color: var(--fig-text); caption-side: top; }
