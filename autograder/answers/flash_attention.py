@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -342,13 +341,15 @@ def with_tensors(stream: Iterable[float]) -> tuple[Tensor, Tensor]:
 
 @right("online_softmax", style="pairs joined by a rule that does not mind the order")
 def with_reduce(stream: Iterable[float]) -> tuple[float, float]:
+    from functools import reduce
+
     def join(one: tuple[float, float], two: tuple[float, float]) -> tuple[float, float]:
         m = max(one[0], two[0])
         if m == -math.inf:
             return m, 0.0
         return m, one[1] * math.exp(one[0] - m) + two[1] * math.exp(two[0] - m)
 
-    return functools.reduce(join, ((score, 1.0) for score in stream), (-math.inf, 0.0))
+    return reduce(join, ((score, 1.0) for score in stream), (-math.inf, 0.0))
 
 
 # --- attend_in_blocks ------------------------------------------------------------------------
