@@ -376,6 +376,110 @@ def attend(q, k, v):
         """,
     ),
     Attack(
+        "calls it for each item of a batch, in a thread of its own",
+        """
+        import threading
+        def attend(q, k, v):
+            found = []
+            each = torch.func.vmap(lambda *a: torch._C._nn.scaled_dot_product_attention(*a))
+            thread = threading.Thread(target=lambda: found.append(each(q, k, v)))
+            thread.start()
+            thread.join()
+            return found[0]
+        """,
+    ),
+    Attack(
+        "calls one of its kernels for each item of a batch",
+        """
+        def attend(q, k, v):
+            with torch._C.DisableTorchFunction():
+                return torch.func.vmap(
+                    lambda *a: torch._C._VariableFunctions._scaled_dot_product_attention_math(*a)[0]
+                )(q, k, v)
+        """,
+    ),
+    Attack(
+        "has it differentiated, and keeps the value",
+        """
+        def attend(q, k, v):
+            with torch._C.DisableTorchFunction():
+                return torch.func.vjp(
+                    lambda a: torch._C._nn.scaled_dot_product_attention(a, k, v), q
+                )[0]
+        """,
+    ),
+    Attack(
+        "a function with a backward of its own around it",
+        """
+        class Attention(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, q, k, v):
+                with torch._C.DisableTorchFunction():
+                    return torch._C._nn.scaled_dot_product_attention(q, k, v)
+            @staticmethod
+            def backward(ctx, g): return g, g, g
+        def attend(q, k, v): return Attention.apply(q, k, v)
+        """,
+    ),
+    Attack(
+        "has it compiled",
+        """
+        attention = torch._C._nn.scaled_dot_product_attention
+        whole = torch.compile(lambda *a: attention(*a), backend="eager")
+        def attend(q, k, v):
+            with torch._C.DisableTorchFunction():
+                return whole(q, k, v)
+        """,
+    ),
+    Attack(
+        "has it scripted",
+        """
+        @torch.jit.script
+        def whole(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            return F.scaled_dot_product_attention(q, k, v)
+        def attend(q, k, v): return whole(q, k, v)
+        """,
+    ),
+    Attack(
+        "calls it on nested tensors",
+        """
+        def attend(q, k, v):
+            with torch._C.DisableTorchFunction():
+                q, k, v = (torch.nested.nested_tensor(list(x[:, None])) for x in (q, k, v))
+                return torch._C._nn.scaled_dot_product_attention(q, k, v).to_padded_tensor(0)[:, 0]
+        """,
+    ),
+    Attack(
+        "calls the flexible attention",
+        """
+        from torch.nn.attention.flex_attention import flex_attention
+        def attend(q, k, v):
+            with torch._C.DisableTorchFunction():
+                return flex_attention(q[:, None], k[:, None], v[:, None])[:, 0]
+        """,
+    ),
+    Attack(
+        "calls what the flexible attention is made of",
+        """
+        import sys
+        def attend(q, k, v):
+            made_of = sys.modules["torch._higher_order_ops.flex_attention"].math_attention
+            same = (lambda s, *at: s,) + (None,) * 11 + (lambda *at: torch.tensor(True),)
+            with torch._C.DisableTorchFunction():
+                found = made_of(q[:, None], k[:, None], v[:, None], same[0], same, 5**-0.5, {})
+                return found[0][:, 0]
+        """,
+    ),
+    Attack(
+        "the fast path of a whole layer",
+        """
+        def attend(q, k, v):
+            layer = torch.nn.TransformerEncoderLayer(q.shape[-1], 1, 4, batch_first=True).eval()
+            with torch.no_grad(), torch._C.DisableTorchFunction():
+                return layer(q)
+        """,
+    ),
+    Attack(
         "a module that wraps the library's",
         """
         def attend(q, k, v):
