@@ -1133,17 +1133,6 @@ right_edit(
 
 # --- flash_forward_test ----------------------------------------------------------------------
 
-_Implementation = Callable[..., tuple[Tensor, Tensor]]
-
-
-def _by_hand(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> tuple[Tensor, Tensor]:
-    T, S = q.shape[-2], k.shape[-2]
-    scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
-    if causal:
-        hidden = torch.ones(T, S, dtype=torch.bool).triu(S - T + 1)
-        scores = scores.masked_fill(hidden, -math.inf)
-    return torch.softmax(scores, -1).nan_to_num(0.0) @ v, scores.logsumexp(-1)
-
 
 def _tests(name: str, edits: dict[str, str], why: str, *, rung: int = 2) -> None:
     wrong_edit("flash_forward_test", name, edits, why=why, see="flash-test", rung=rung)
@@ -1261,7 +1250,7 @@ _tests(
     see="flash-test",
     rung=1,
 )
-def only_shapes(flash_forward: _Implementation) -> None:
+def only_shapes(flash_forward: Callable[..., tuple[Tensor, Tensor]]) -> None:
     q, k = torch.randn(2, 7, 4), torch.randn(2, 9, 4)
     for causal in (False, True):
         output, logsumexp = flash_forward(q, k, k, causal=causal, block_q=2, block_k=4)
@@ -1276,7 +1265,7 @@ def only_shapes(flash_forward: _Implementation) -> None:
     rung=1,
     form_of="only_shapes",
 )
-def nothing_is_asserted(flash_forward: _Implementation) -> None:
+def nothing_is_asserted(flash_forward: Callable[..., tuple[Tensor, Tensor]]) -> None:
     q = torch.randn(2, 7, 4)
     flash_forward(q, q, q, causal=True, block_q=2, block_k=4)
 
@@ -1290,7 +1279,7 @@ def nothing_is_asserted(flash_forward: _Implementation) -> None:
     see="flash-test",
     rung=3,
 )
-def only_tile_sizes_compared(flash_forward: _Implementation) -> None:
+def only_tile_sizes_compared(flash_forward: Callable[..., tuple[Tensor, Tensor]]) -> None:
     torch.manual_seed(0)
     q, k, v = torch.randn(2, 7, 4), torch.randn(2, 11, 4), torch.randn(2, 11, 4)
     for causal in (False, True):
@@ -1302,12 +1291,20 @@ def only_tile_sizes_compared(flash_forward: _Implementation) -> None:
 
 
 @right("flash_forward_test", style="one call per property")
-def by_property(flash_forward: _Implementation) -> None:
+def by_property(flash_forward: Callable[..., tuple[Tensor, Tensor]]) -> None:
     torch.manual_seed(1)
+
+    def by_hand(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> tuple[Tensor, Tensor]:
+        T, S = q.shape[-2], k.shape[-2]
+        scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+        if causal:
+            hidden = torch.ones(T, S, dtype=torch.bool).triu(S - T + 1)
+            scores = scores.masked_fill(hidden, -math.inf)
+        return torch.softmax(scores, -1).nan_to_num(0.0) @ v, scores.logsumexp(-1)
 
     def same(q: Tensor, k: Tensor, v: Tensor, causal: bool, a: int, b: int) -> None:
         output, logsumexp = flash_forward(q, k, v, causal=causal, block_q=a, block_k=b)
-        expected, sums = _by_hand(q, k, v, causal)
+        expected, sums = by_hand(q, k, v, causal)
         torch.testing.assert_close(output, expected, atol=2e-3, rtol=1e-3)
         torch.testing.assert_close(logsumexp, sums, atol=2e-3, rtol=1e-3)
 
@@ -1322,7 +1319,7 @@ def by_property(flash_forward: _Implementation) -> None:
 
 
 @right("flash_forward_test", style="against torch's own attention in float64")
-def against_the_library(flash_forward: _Implementation) -> None:
+def against_the_library(flash_forward: Callable[..., tuple[Tensor, Tensor]]) -> None:
     generator = torch.Generator().manual_seed(7)
     for T, S in ((5, 5), (3, 8), (8, 3), (9, 13)):
         for causal in (False, True):
@@ -1343,7 +1340,7 @@ def against_the_library(flash_forward: _Implementation) -> None:
 
 
 @right("flash_forward_test", style="query by query, in plain Python loops")
-def row_by_row(flash_forward: _Implementation) -> None:
+def row_by_row(flash_forward: Callable[..., tuple[Tensor, Tensor]]) -> None:
     torch.manual_seed(3)
     for T, S, a, b in ((4, 6, 2, 4), (6, 4, 4, 3), (5, 5, 2, 2), (3, 3, 9, 9)):
         for causal in (False, True):
