@@ -126,7 +126,7 @@ def _entering(
     exercise: str, is_right: bool, why: str, see: str, rung: int, form_of: str | None, given: bool
 ) -> Callable[[T], T]:
     def enter(target: T) -> T:
-        function = getattr(target, "fn", target)  # behind a Triton kernel
+        function: Any = getattr(target, "fn", target)  # behind a Triton kernel
         name, module = function.__name__, function.__module__
         path = Path(sys.modules[module].__file__ or "")
         source = without_decorators(definition_source(path, name), ("wrong", "right"))

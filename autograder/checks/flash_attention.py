@@ -992,7 +992,6 @@ def _expect_gradients(
     *,
     cause: str,
     atol: float = GRADIENT,
-    rtol: float = 0.0,
     step: str = _BACKWARD_STEP,
 ) -> None:
     items = expect_items(found, len(expected), what=_("dq, dk and dv"))
@@ -1006,7 +1005,7 @@ def _expect_gradients(
                 cause=_("No gradient is returned in this place."),
                 next_step=_("Return one gradient for each input, in the order of the inputs."),
             )
-        expect_close(value, wanted, atol=atol, rtol=rtol, what=name, cause=cause, next_step=step)
+        expect_close(value, wanted, atol=atol, what=name, cause=cause, next_step=step)
 
 
 def _run_backward(
@@ -1112,19 +1111,21 @@ def saved_values_are_used(answer: Answer, cases: Cases) -> None:
 @backward.check(points=1, hidden=True)
 def half_precision_gradients_sum_in_float32(answer: Answer, cases: Cases) -> None:
     """float16 inputs and gradients: sums over many tiles are kept in float32."""
-    T, S, d = 400, 6, 8
-    q, k, v = (x.half() for x in _case(cases, d=d, T=T, S=S))
-    g = cases.normal(T, d).abs().half()  # of one sign, so that the sums grow
+    T, S, d = 200, 6, 8
+    q, k, v = _case(cases, d=d, T=T, S=S)
+    q, g = q * 0.2, cases.normal(T, d)
+    # One column of dv grows to more than 100 and comes back to nearly 0: what was rounded on the
+    # way stays, 0.1 and more.
+    g[:, 0] = torch.where(torch.arange(T) < T // 2, 8.0, -8.0)
+    q, k, v, g = q.half(), k.half(), v.half(), g.half()
     saved = _saved(q, k, v)
-    found = answer(q, k, v, *saved, g, block_q=2, block_k=3)
-    # dv adds up T terms and reaches some 60. Half precision rounds it once, by 5e-4 of its size;
-    # two hundred rounded additions come to several times more.
+    found = answer(q, k, v, *saved, g, block_q=4, block_k=3)
+    # Results of a few units are rounded once, by 2e-3; D comes from an output rounded by 5e-4.
     _expect_gradients(
         found,
         _gradients(q, k, v, g),
         cause=_("Gradients are added up in half precision, and each addition is rounded."),
         atol=1e-2,
-        rtol=1e-3,
     )
 
 
@@ -1746,6 +1747,7 @@ def _backward_checks(exercise: Exercise, *, of_keys: bool) -> None:
         """float16 inputs: gradients are summed in float32 and stored in float16."""
         T, S = (150, 16) if of_keys else (16, 150)
         q, k, v, g = case(cases, 1, T, S)
+        q = q * 0.2  # no weight stands out
         # One column of the sum grows to some hundred over the first tiles, and comes back to
         # nearly 0 over the others: what was rounded on the way stays.
         if of_keys:
@@ -1754,10 +1756,10 @@ def _backward_checks(exercise: Exercise, *, of_keys: bool) -> None:
             q[..., 1], k[..., 1], g[..., 0] = 0.0, 64.0, 2.0
             v[..., 0] = torch.where(torch.arange(S) < S // 2, 2.0, -2.0)
         cause = _("The gradient is summed in half precision, and each addition is rounded.")
-        # A result of some 10 is rounded once, by 5e-3, and factors near 1 by 5e-4; rounded sums
-        # are off by 0.02 and more.
+        # Weights or their gradients are rounded by 5e-4 before they meet factors of up to 64: 4e-3
+        # over twelve seeds. Rounded sums are off by 0.018 and more.
         _expect_backward_kernel(
-            answer, q.half(), k.half(), v.half(), g.half(), of_keys=of_keys, cause=cause, atol=8e-3
+            answer, q.half(), k.half(), v.half(), g.half(), of_keys=of_keys, cause=cause, atol=9e-3
         )
 
     @exercise.check(points=1, hidden=True)
