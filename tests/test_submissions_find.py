@@ -77,6 +77,8 @@ def test_two_of_one_name(tmp_path: Path) -> None:
     put(tmp_path, "a/attention.ipynb", "b/attention.ipynb")
     found = rows(tmp_path / "a/attention.ipynb", tmp_path / "b/attention.ipynb")
     assert set(found) == {"attention.ipynb", "attention.ipynb (2)"}
+    both = find([tmp_path / "a/attention.ipynb", tmp_path / "b/attention.ipynb"])
+    assert {item.file_name for item in both} == {"attention.ipynb"}  # neither was renamed
 
 
 def test_what_is_not_there(tmp_path: Path) -> None:

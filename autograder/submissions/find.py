@@ -12,7 +12,7 @@ import os
 import stat
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from autograder.i18n import _
@@ -40,20 +40,23 @@ class Submission:
     """One submission: a name for its row, and how to get its bytes.
 
     Attributes:
-        name: its path below what was named, with ``/``.
+        name: its path below what was named, with ``/``; numbered where there are several such.
         refused: why it is not read, or "".
         size: bytes, as announced.
+        number: of the row among those of the same path.
     """
 
     name: str
     load: Callable[[], bytes]
     refused: str = ""
     size: int = 0
+    number: int = 1
 
     @property
     def file_name(self) -> str:
-        """The last part of its name."""
-        return PurePosixPath(self.name).name
+        """The last part of its path."""
+        name = PurePosixPath(self.name).name
+        return name if self.number == 1 else name.removesuffix(f" ({self.number})")
 
     def data(self) -> bytes:
         """Its bytes.
@@ -96,7 +99,7 @@ def _distinct(found: list[Submission]) -> list[Submission]:
         seen[item.name] = seen.get(item.name, 0) + 1
         number = seen[item.name]
         name = item.name if number == 1 else f"{item.name} ({number})"
-        result.append(Submission(name, item.load, item.refused, item.size))
+        result.append(replace(item, name=name, number=number))
     return result
 
 
