@@ -18,6 +18,8 @@ from autograder.guest.executor import Executor
 from autograder.guest.plain import Callback, Opaque, to_plain
 
 MAX_CALLBACKS = 2_000
+MAX_GRAPHS = 64
+"""Results of callbacks that can still be differentiated: the latest ones."""
 
 
 class Link(Protocol):
@@ -124,6 +126,8 @@ class Callbacks:
         if wanted:
             outputs = [value] if isinstance(value, Tensor) else list(value)
             self._graphs[self._calls] = (outputs, leaves)
+            if len(self._graphs) > MAX_GRAPHS:
+                del self._graphs[min(self._graphs)]
         overwritten = [
             None if _equal(leaf, old) else to_plain(leaf)
             for leaf, old in zip(leaves, before, strict=True)
@@ -131,6 +135,8 @@ class Callbacks:
         return {"value": to_plain(value), "call": self._calls, "overwritten": overwritten}
 
     def _backward(self, ask: dict[str, Any]) -> dict[str, Any]:
+        if ask["backward"] not in self._graphs:
+            raise RuntimeError("differentiate a result before you compute many others")
         outputs, leaves = self._graphs[ask["backward"]]
         pairs = [
             (output, cotangent)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from autograder import chapters
-from autograder.answer import Answer, Callbacks, LinkLost, LocalLink
+from autograder.answer import MAX_GRAPHS, Answer, Callbacks, LinkLost, LocalLink
 from autograder.checking import Cases, Check, Exercise, expect
 from autograder.diagnosis import recognise, same_trace
 from autograder.judge import Judge, opening
@@ -292,3 +292,16 @@ def test_the_public_form() -> None:
         "name", "points", "max_points", "hidden", "passed", "message", "diagnosis",
     }  # fmt: skip
     assert found["checks"][2]["diagnosis"] == "rows_untouched"
+
+
+def test_only_the_latest_results_can_be_differentiated() -> None:
+    """However often a learner's test calls an implementation, the judge's memory is bounded."""
+    callbacks = Callbacks()
+    number = callbacks.add(lambda x: x**2).number
+    call = {"callback": number, "args": [torch.tensor([3.0])], "kwargs": {}, "requires_grad": True}
+    first = callbacks.answer({**call, "args": [torch.tensor([3.0])]})["call"]
+    for _ in range(MAX_GRAPHS):
+        last = callbacks.answer({**call, "args": [torch.tensor([3.0])]})["call"]
+    ones = [torch.ones(1)]
+    assert callbacks.answer({"backward": last, "cotangents": ones})["value"] == [6.0]
+    assert "error" in callbacks.answer({"backward": first, "cotangents": ones})

@@ -9,15 +9,14 @@ from __future__ import annotations
 import contextlib
 import json
 import queue
-import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 from pathlib import Path
 
 import psutil
 
+from autograder.engine import scratch
 from autograder.engine.environment import environment
 from autograder.engine.limits import Limits
 from autograder.engine.link import SandboxLink
@@ -37,14 +36,15 @@ class PipeTransport:
     """See :class:`autograder.engine.link.Transport`."""
 
     def __init__(self) -> None:
-        self._folder = tempfile.mkdtemp(prefix="autograder-")
+        self._room = scratch.make()
+        folder = self._room.path
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-B", str(_START), json.dumps({"tier": "none"})],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env=environment() | {"HOME": self._folder, "TMPDIR": self._folder},
-            cwd=self._folder,
+            env=environment() | {"HOME": folder, "TMPDIR": folder},
+            cwd=folder,
             bufsize=0,
         )
         self._watched = psutil.Process(self._process.pid)
@@ -126,7 +126,7 @@ class PipeTransport:
                     child.kill()
             self._process.kill()
         self._process.wait()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._room.remove()
         with contextlib.suppress(queue.Full):
             self._leaving.put_nowait(b"")
         for pipe in (self._process.stdin, self._process.stdout):

@@ -6,11 +6,9 @@ import collections
 import dataclasses
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from autograder.answer import Callbacks
+from autograder.engine import scratch
 from autograder.engine.environment import environment
 from autograder.engine.limits import Limits
 from autograder.engine.link import SandboxLink, SocketTransport
@@ -217,7 +216,8 @@ class _WarmProcess:
         self.limits = limits
         self._ordered: collections.deque[_Ordered] = collections.deque()
         self._uid = _UNPRIVILEGED if os.geteuid() == 0 else None
-        self._scratch = self._make_scratch() if tier == "landlock" else ""
+        self._room = scratch.make(self._uid) if tier == "landlock" else None
+        self._scratch = self._room.path if self._room else ""
         self._folders = 0
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control.settimeout(_START_SECONDS)
@@ -246,12 +246,6 @@ class _WarmProcess:
         except OSError:
             self.stop()
             raise
-
-    def _make_scratch(self) -> str:
-        folder = tempfile.mkdtemp(prefix="autograder-")
-        if self._uid is not None:
-            os.chown(folder, self._uid, self._uid)
-        return folder
 
     def _await_ready(self) -> None:
         while True:
@@ -311,5 +305,5 @@ class _WarmProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        if self._scratch:
-            shutil.rmtree(self._scratch, ignore_errors=True)
+        if self._room is not None:
+            self._room.remove()
