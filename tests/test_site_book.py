@@ -275,6 +275,11 @@ def test_a_stale_worked_run_is_one_line(tmp_path):
 @pytest.mark.build
 def test_a_planned_chapter_is_named_and_an_unknown_one_is_an_error(tmp_path):
     root = write_book(tmp_path)
+    config = root / "_config.yml"
+    planned = config.read_text(encoding="utf-8").replace(
+        "book_planned: {}", "book_planned: {flash_attention: FlashAttention}"
+    )
+    config.write_text(planned, encoding="utf-8")
     start = root / "book/start.md"
     start.write_text("# The start\n\nNext: [](flash_attention), [](chapter).\n", "utf-8")
     assert build(root).returncode == 0
