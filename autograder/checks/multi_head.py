@@ -1232,8 +1232,9 @@ def shared_keys_gather_gradients(answer: Answer, cases: Cases) -> None:
     for name, gradient in zip("012", wanted, strict=True):
         _expect_gradient(run.grads.get(name), gradient, GRADIENT)
     output, weights = _both(answer(q.double(), k.double(), _wide(v)))
-    for found, what in ((output, _("the output")), (weights, _("the weights"))):
-        expect_tensor(found, found.shape, what=what, dtype=torch.float64)
+    S = k.shape[2]
+    expect_tensor(output, q.shape, what=_("the output"), dtype=torch.float64)
+    expect_tensor(weights, (*q.shape[:3], S), what=_("the weights"), dtype=torch.float64)
 
 
 # --- BorrowedAttention -----------------------------------------------------------------------
