@@ -16,6 +16,8 @@ import torch
 import traitlets
 
 from book.figures.common import module as joined
+from book.figures.gradient_depth import GradientDepth
+from book.figures.position_clock import PositionClock
 from book.figures.soft_lookup import (
     WIDTHS,
     SoftLookup,
@@ -24,6 +26,7 @@ from book.figures.soft_lookup import (
     widen_keys,
     widen_queries,
 )
+from book.figures.transformer_map import TransformerMap
 
 FIGURES = Path(__file__).parent.parent / "book" / "figures"
 COMMON = FIGURES / "common.js"
@@ -296,15 +299,21 @@ def browser() -> Iterator[Any]:
     playwright.stop()
 
 
-@pytest.fixture
-def page(browser: Any, tmp_path: Path) -> Iterator[Any]:
-    """The figure in a page without a kernel, at a phone's width; whatever it complains of fails."""
-    state = {name: value for name, value in SoftLookup().get_state().items() if name != "layout"}
-    file = tmp_path / "page.html"
+def on_a_page(widget: Any, folder: Path) -> str:
+    """The address of a page without a kernel that shows the figure."""
+    state = {name: value for name, value in widget.get_state().items() if name != "layout"}
+    file = folder / "page.html"
     filled = PAGE.read_text(encoding="utf-8").replace(
         "STATE", json.dumps(state).replace("</", r"<\/")
     )
     file.write_text(filled, encoding="utf-8")
+    return file.as_uri()
+
+
+@pytest.fixture
+def page(browser: Any, tmp_path: Path) -> Iterator[Any]:
+    """The figure in a page without a kernel, at a phone's width; whatever it complains of fails."""
+    address = on_a_page(SoftLookup(), tmp_path)
     context = browser.new_context(viewport={"width": 360, "height": 740}, has_touch=True)
     page = context.new_page()
     complaints: list[str] = []
@@ -312,7 +321,7 @@ def page(browser: Any, tmp_path: Path) -> Iterator[Any]:
     page.on("console", lambda message: complaints.append(message.text))
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("request", lambda request: requests.append(request.url))
-    page.goto(file.as_uri())
+    page.goto(address)
     page.wait_for_selector("body[data-ready]")
     yield page
     context.close()
@@ -326,6 +335,40 @@ def weights(page: Any) -> list[str]:
 
 def gradient(page: Any) -> str:
     return page.locator(".fig-look-gradient").inner_text()
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(
+    ("widget", "gestures", "chosen"),
+    [
+        (
+            TransformerMap,
+            [(".map-part >> nth=0", "Enter"), ("input >> nth=0", "ArrowRight")],
+            {"part": "source_embedding"},
+        ),
+        (PositionClock, [("input >> nth=2", "ArrowRight")], {"t": 10, "s": 6}),  # both together
+        (
+            GradientDepth,
+            [("[type=checkbox]", "Space"), ("[type=range] >> nth=0", "ArrowRight")],
+            {"residual": True, "depth": 25},
+        ),
+    ],
+)
+def test_what_a_reader_chooses_stays_though_the_model_tells_each_change(
+    browser: Any, tmp_path: Path, widget: Any, gestures: Any, chosen: dict[str, Any]
+) -> None:
+    """A figure follows its model: it must not follow it back to values that are yet to be set."""
+    page = browser.new_page()
+    page.goto(on_a_page(widget(), tmp_path))
+    page.wait_for_selector("body[data-ready]")
+    before = page.evaluate("structuredClone(state)")
+    for place, key in gestures:
+        page.locator(place).press(key)
+    after = page.evaluate("state")
+    assert {name: after[name] for name in chosen} == chosen
+    page.get_by_role("button", name="Reset").press("Enter")
+    assert page.evaluate("state") == before
+    page.close()
 
 
 @pytest.mark.browser

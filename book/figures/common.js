@@ -257,6 +257,16 @@ function makeFigure(el, label, style) {
   return root;
 }
 
+/**
+ * Gives the model what a figure's state says. A model may raise each change at once, and a figure
+ * that follows the model then reads the values that are not yet set: so all are taken first.
+ */
+function keep(model, state, names) {
+  const values = names.map((name) => structuredClone(state[name]));
+  names.forEach((name, i) => model.set(name, values[i]));
+  model.save_changes();
+}
+
 /** Says a sentence to screen readers once the reader has stopped moving things. */
 function makeVoice(root) {
   const region = make("p", { class: "fig-unseen", role: "status", "aria-live": "polite" });

@@ -290,8 +290,7 @@ function render({ model, el }) {
   );
 
   function save() {
-    for (const name of STATE) model.set(name, state[name]);
-    model.save_changes();
+    keep(model, state, STATE);
   }
 
   function update(spoken = true) {

@@ -36,6 +36,7 @@ const STYLE = `
   .clock-faces figure { margin: 0; text-align: center; }
   .clock-faces figcaption { font-size: 0.8rem; color: var(--fig-muted); }
   .clock svg.clock-curve { max-width: 40rem; }
+  @container (max-width: 28rem) { .fig .clock svg text.fig-tick { font-size: 19px; } }
   .clock-line { fill: none; stroke: var(--fig-1); stroke-width: 2; }
   .clock-now { stroke: var(--fig-text); stroke-dasharray: 3 3; }`;
 
@@ -115,7 +116,7 @@ function render({ model, el }) {
   body.append(faces, make("p", {}, text.legend));
 
   // The curve of scores against distance: the same wherever the two stand.
-  const curve = make("svg", { class: "clock-curve", viewBox: "0 0 640 190", role: "img" });
+  const curve = make("svg", { class: "clock-curve", viewBox: "0 0 640 204", role: "img" });
   const line = make("path", { class: "clock-line" });
   const now = make("line", { class: "clock-now", y1: 14, y2: 160 });
   const point = make("path", { d: MARKS[0], fill: "var(--fig-text)" });
@@ -126,10 +127,10 @@ function render({ model, el }) {
   );
   for (const at of [-60, -40, -20, 0, 20, 40, 60]) {
     curve.append(make("text",
-      { class: "fig-tick", x: 330 + at * (300 / longest), y: 174, "text-anchor": "middle" },
+      { class: "fig-tick", x: 330 + at * (300 / longest), y: 178, "text-anchor": "middle" },
       say(at, 0)));
   }
-  curve.append(make("text", { x: 330, y: 188, "text-anchor": "middle", class: "fig-tick" },
+  curve.append(make("text", { x: 330, y: 199, "text-anchor": "middle", class: "fig-tick" },
     text.distance));
   const reading = make("p", { class: "fig-number" });
   body.append(make("p", { class: "fig-name" }, text.curve), curve, reading, make("p", {}, text.note));
@@ -138,8 +139,7 @@ function render({ model, el }) {
   body.append(make("p", {}, agrees ? text.agrees : text.differs));
 
   function save() {
-    for (const name of ["t", "s", "base"]) model.set(name, state[name]);
-    model.save_changes();
+    keep(model, state, ["t", "s", "base"]);
   }
 
   function update(spoken = true) {

@@ -54,12 +54,13 @@ const STYLE = `
   .map-flow { fill: none; stroke: var(--fig-edge); stroke-width: 1.5; }
   .map-part { cursor: pointer; outline: none; }
   .map-part rect { fill: var(--fig-surface); stroke: var(--fig-edge); stroke-width: 1; }
-  .map-part text { text-anchor: middle; pointer-events: none; }
+  .fig .map-part text { text-anchor: middle; pointer-events: none; stroke: none; }
   .map-part:hover rect { stroke: var(--fig-focus); }
   .map-part:focus-visible rect { stroke: var(--fig-focus); stroke-width: 3; }
   .map-part[aria-pressed="true"] rect { stroke: var(--fig-text); stroke-width: 2.5;
     fill: color-mix(in srgb, rgb(var(--fig-plus)) 22%, var(--fig-back)); }
   .map svg text.map-small { font-size: 11px; fill: var(--fig-muted); text-anchor: middle; }
+  .map svg text.map-beside { text-anchor: end; }
   .map-panel { border: 1px solid var(--fig-line); border-radius: 0.4rem; padding: 0.6rem 0.8rem; }
   .map-panel h3 { margin: 0 0 0.3rem; font-size: 1rem; color: var(--fig-text); }
   .map-panel td { text-align: start; }
@@ -113,13 +114,13 @@ function render({ model, el }) {
     flow("M243 265L251 270L243 275"),
     flow("M330 50L335 42L340 50"),
   );
-  const note = (x, y) => {
-    const element = make("text", { class: "map-small", x, y });
+  const note = (x, y, kind = "") => {
+    const element = make("text", { class: `map-small ${kind}`, x, y });
     svg.append(element);
     return element;
   };
-  const encoderName = note(105, 184);
-  const decoderName = note(335, 134);
+  const encoderName = note(97, 184, "map-beside");
+  const decoderName = note(327, 134, "map-beside");
   note(105, 500).textContent = text.source;
   note(335, 500).textContent = text.target;
   note(335, 32).textContent = text.next;
@@ -208,9 +209,7 @@ function render({ model, el }) {
   body.append(make("p", {}, agrees ? text.agrees : text.differs));
 
   function save() {
-    model.set("sizes", { ...state.sizes });
-    model.set("part", state.part);
-    model.save_changes();
+    keep(model, state, ["sizes", "part"]);
   }
 
   function grouped(number) {

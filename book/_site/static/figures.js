@@ -19,7 +19,8 @@
         for (const [key, each] of Object.entries(name)) this.set(key, each);
         return;
       }
-      if (Object.is(this.values[name], value)) return;
+      // As in Jupyter: what is set anew to the same is no change.
+      if (JSON.stringify(this.values[name]) === JSON.stringify(value)) return;
       this.values[name] = value;
       this.tell(`change:${name}`, value);
       this.tell("change");
