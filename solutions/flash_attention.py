@@ -258,8 +258,8 @@ def flash_forward_test(flash_forward: Callable[..., tuple[Tensor, Tensor]]) -> N
     def normal(*shape: int) -> Tensor:
         return torch.randn(shape, generator=noise)
 
-    # T, S: tiles that fit, ragged ones, fewer queries than keys, more queries than keys
-    for T, S in ((8, 8), (7, 11), (3, 9), (9, 5)):
+    # tiles that fit, fewer queries than keys in ragged tiles, more queries than keys
+    for T, S in ((8, 8), (7, 11), (9, 5)):
         for causal in (False, True):
             for block_q, block_k in ((4, 4), (2, 5)):
                 for scale, shift in ((1.0, 0.0), (30.0, 0.0), (1.0, -60.0)):

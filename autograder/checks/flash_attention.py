@@ -615,8 +615,9 @@ def large_logits_stay_finite(answer: Answer, cases: Cases) -> None:
 def half_precision_sums_in_float32(answer: Answer, cases: Cases) -> None:
     """float16 and bfloat16 inputs: scores and sums are kept in float32, over many tiles."""
     for dtype, atol in HALF.items():
-        q, k, v = (x.to(dtype) for x in _case(cases, d=8, T=4, S=400))
-        found = answer(q, k, v, block_q=4, block_k=8)
+        q, k, v = _case(cases, d=8, T=8, S=200)
+        q, k, v = (2 * q).to(dtype), k.to(dtype), v.to(dtype)
+        found = answer(q, k, v, block_q=8, block_k=5)
         expect_tensor(_both(found)[0], q.shape, what=_("the output"), dtype=dtype)
         _expect_forward(
             found,
@@ -630,7 +631,7 @@ def half_precision_sums_in_float32(answer: Answer, cases: Cases) -> None:
 @forward.check(points=1, hidden=True)
 def tiles_nobody_sees_are_skipped(answer: Answer, cases: Cases) -> None:
     """With causal=True, tiles in which no query sees a key cost nothing."""
-    n, block = 64, 8
+    n, block = 40, 8
     q, k, v = _case(cases, d=4, T=n, S=n)
     work = []
     for causal in (False, True):
@@ -642,7 +643,7 @@ def tiles_nobody_sees_are_skipped(answer: Answer, cases: Cases) -> None:
 
 
 def _expect_skipped(answer: Answer, full: int, causal: int) -> None:
-    """Of 8 × 8 tiles, 36 hold something that is seen: 0.56 of the work."""
+    """Of 5 × 5 tiles, 15 hold something that is seen: 0.6 of the work."""
     skipped = causal < 0.8 * full
     answer.note(skipped)
     expect(
@@ -1132,7 +1133,7 @@ def half_precision_gradients_sum_in_float32(answer: Answer, cases: Cases) -> Non
 @backward.check(points=1, hidden=True)
 def tiles_nobody_saw_are_skipped(answer: Answer, cases: Cases) -> None:
     """With causal=True, tiles in which no query sees a key cost nothing."""
-    n = 64
+    n = 40
     given, g = _case(cases, d=4, T=n, S=n), cases.normal(n, 4)
     work = []
     for causal in (False, True):
@@ -1529,8 +1530,8 @@ def _expect_kernel(
 
 @forward_kernel.check(points=1)
 def kernel_tiles_that_fit(answer: Answer, cases: Cases) -> None:
-    """Two heads, several tiles each way that fit: output and logsumexp are those of attention."""
-    q, k, v = _case(cases, 2, d=WIDTH, T=32, S=48)
+    """Two heads, tiles that fit: output and logsumexp are those of attention."""
+    q, k, v = _case(cases, 2, d=WIDTH, T=16, S=48)
     cause = _("The pointers of a head or a row are wrong, or tiles are not joined rightly.")
     _expect_kernel(answer, q, k, v, cause=cause)
 
@@ -1538,7 +1539,7 @@ def kernel_tiles_that_fit(answer: Answer, cases: Cases) -> None:
 @forward_kernel.check(points=1)
 def kernel_ragged_tiles(answer: Answer, cases: Cases) -> None:
     """The last tiles are not full; nothing is read or written outside a tensor."""
-    q, k, v = _case(cases, 2, d=WIDTH, T=16 + cases.integer(1, 16), S=32 + cases.integer(1, 16))
+    q, k, v = _case(cases, 1, d=WIDTH, T=16 + cases.integer(1, 16), S=32 + cases.integer(1, 16))
     cause = _("Keys that are not there take part, or the last queries are not stored.")
     _expect_kernel(answer, q, k, v, cause=cause)
 
@@ -1546,8 +1547,7 @@ def kernel_ragged_tiles(answer: Answer, cases: Cases) -> None:
 @forward_kernel.check(points=1)
 def kernel_causal(answer: Answer, cases: Cases) -> None:
     """Causal with T = S, with tiles of two shapes."""
-    q, k, v = _case(cases, d=WIDTH, T=40, S=40)
-    q, k, v = q.unsqueeze(0), k.unsqueeze(0), v.unsqueeze(0)
+    q, k, v = _case(cases, 1, d=WIDTH, T=40, S=40)
     cause = _("The mask is missing or off by one, or a tile that is seen is skipped.")
     for blocks in ((16, 16), (32, 16), (16, 32)):
         _expect_kernel(answer, q, k, v, causal=True, blocks=blocks, cause=cause)
@@ -1565,8 +1565,9 @@ def kernel_causal_with_other_lengths(answer: Answer, cases: Cases) -> None:
 @forward_kernel.check(points=1, hidden=True)
 def kernel_half_precision(answer: Answer, cases: Cases) -> None:
     """float16 inputs: scores and sums are kept in float32."""
-    q, k, v = (x.half() for x in _case(cases, 1, d=WIDTH, T=16, S=150))
-    v = v + 1  # an accumulator that grows
+    q, k, v = _case(cases, 1, d=WIDTH, T=16, S=110)
+    # scores of some units, which half precision rounds by 2e-3; an accumulator that grows
+    q, k, v = (2 * q).half(), k.half(), (v + 1).half()
     _expect_kernel(
         answer,
         q,
@@ -1593,7 +1594,7 @@ def kernel_large_logits(answer: Answer, cases: Cases) -> None:
 @forward_kernel.check(points=1, hidden=True)
 def kernel_moves_no_more_than_it_must(answer: Answer, cases: Cases) -> None:
     """Queries are loaded once, keys and values once per tile of queries, results stored once."""
-    T, S = 32, 48
+    T, S = 32, 32
     q, k, v = _case(cases, 1, d=WIDTH, T=T, S=S)
     cause = _("Tiles are not joined rightly.")
     counts = _counted(_expect_kernel(answer, q, k, v, cause=cause, meter=True))
@@ -1613,12 +1614,12 @@ def kernel_moves_no_more_than_it_must(answer: Answer, cases: Cases) -> None:
 @forward_kernel.check(points=1, hidden=True)
 def kernel_skips_tiles(answer: Answer, cases: Cases) -> None:
     """With CAUSAL, tiles in which no query sees a key are not loaded."""
-    n = 64
+    n = 48
     q, k, v = _case(cases, 1, d=WIDTH, T=n, S=n)
     cause = _("A tile that is seen is skipped, or the mask is wrong.")
     counts = _counted(_expect_kernel(answer, q, k, v, causal=True, cause=cause, meter=True))
-    # of 4 × 4 tiles of keys and values 10 are seen
-    need = n * WIDTH + 10 * 2 * BLOCK * WIDTH
+    # of 3 × 3 tiles of keys and values 6 are seen
+    need = n * WIDTH + 6 * 2 * BLOCK * WIDTH
     skipped = counts["loaded"] <= 1.2 * need
     answer.note(skipped)
     expect(
@@ -1713,14 +1714,14 @@ def _backward_checks(exercise: Exercise, *, of_keys: bool) -> None:
 
     @exercise.check(points=1)
     def gradient_tiles_that_fit(answer: Answer, cases: Cases) -> None:
-        """Two heads, several tiles each way that fit."""
-        given = case(cases, 2, 32, 32)
+        """Two heads, tiles that fit."""
+        given = case(cases, 2, *((32, 16) if of_keys else (16, 32)))
         _expect_backward_kernel(answer, *given, of_keys=of_keys, cause=tiles_cause)
 
     @exercise.check(points=1)
     def gradient_ragged_tiles(answer: Answer, cases: Cases) -> None:
         """The last tiles are not full; nothing is read or written outside a tensor."""
-        given = case(cases, 2, 16 + cases.integer(1, 16), 16 + cases.integer(1, 16))
+        given = case(cases, 1, 16 + cases.integer(1, 16), 16 + cases.integer(1, 16))
         cause = _("Rows behind the end take part, or the last rows are not stored.")
         _expect_backward_kernel(answer, *given, of_keys=of_keys, cause=cause)
 
@@ -1765,7 +1766,7 @@ def _backward_checks(exercise: Exercise, *, of_keys: bool) -> None:
     @exercise.check(points=1, hidden=True)
     def gradient_tiles_are_skipped(answer: Answer, cases: Cases) -> None:
         """With CAUSAL, tiles in which no query sees a key are not loaded; what is loaded once."""
-        n = 64
+        n = 48
         given = case(cases, 1, n, n)
         cause = _("A tile that is seen is skipped, or the mask is wrong.")
         counts = _counted(
@@ -1773,9 +1774,9 @@ def _backward_checks(exercise: Exercise, *, of_keys: bool) -> None:
                 answer, *given, of_keys=of_keys, causal=True, cause=cause, meter=True
             )
         )
-        # the tensors of the tile once, and two tiles for each of the 10 of 16 that are seen, with
+        # the tensors of the tile once, and two tiles for each of the 6 of 9 that are seen, with
         # two numbers more per row
-        need = 2 * n * (WIDTH + 1) + 10 * 2 * BLOCK * (WIDTH + 1)
+        need = 2 * n * (WIDTH + 1) + 6 * 2 * BLOCK * (WIDTH + 1)
         skipped = counts["loaded"] <= 1.2 * need
         answer.note(skipped)
         expect(
