@@ -242,6 +242,18 @@ def made_then_moved(T, S=None, *, device=None):
     return torch.ones(T, S).tril(diagonal=S - T).bool().to(device)
 
 
+@wrong(
+    "causal_mask",
+    why=_("The mask is cut from a table of fixed size: longer sequences find no row in it."),
+    see="dec-causal-mask",
+    rung=2,
+)
+def cut_from_a_fixed_table(T, S=None, *, device=None):
+    S = T if S is None else S
+    whole = torch.ones(1024, 1024, dtype=torch.bool, device=device).tril()
+    return whole[S - T : S, :S]
+
+
 @right("causal_mask", style="tril of ones")
 def with_tril(T, S=None, *, device=None):
     S = T if S is None else S
@@ -857,6 +869,81 @@ class begins_with_no_positions:
         return self.kept
 
 
+@wrong(
+    "KeyValueCache",
+    why=_(
+        "The positions are stacked along axis 1, in front of the heads: (B, length, H_kv, d). They stand on axis 2."
+    ),
+    see="dec-pieces",
+    rung=2,
+)
+class positions_before_the_heads:
+    def __init__(self) -> None:
+        self.length = 0
+        self.keys, self.values = [], []
+
+    def update(self, k, v):
+        self.keys.extend(k.unbind(2))
+        self.values.extend(v.unbind(2))
+        self.length = len(self.keys)
+        return torch.stack(self.keys, dim=1), torch.stack(self.values, dim=1)
+
+
+@wrong(
+    "KeyValueCache",
+    why=_("length is a tensor; a number is asked for: masks and positions are made of it."),
+    see="dec-pieces",
+    rung=1,
+)
+class length_is_a_tensor:
+    def __init__(self) -> None:
+        self.length = 0
+        self.keys = self.values = None
+
+    def update(self, k, v):
+        self.keys = k if self.keys is None else torch.cat([self.keys, k], dim=-2)
+        self.values = v if self.values is None else torch.cat([self.values, v], dim=-2)
+        self.length = torch.tensor(self.keys.size(-2))
+        return self.keys, self.values
+
+
+@wrong(
+    "KeyValueCache",
+    why=_("Only the last positions are kept, a window. All keys and values so far are asked for."),
+    see="dec-pieces",
+    rung=3,
+)
+class keeps_a_window:
+    def __init__(self) -> None:
+        self.length = 0
+        self.keys = self.values = None
+
+    def update(self, k, v):
+        self.keys = k if self.keys is None else torch.cat([self.keys, k], dim=-2)[:, :, -128:]
+        self.values = v if self.values is None else torch.cat([self.values, v], dim=-2)[:, :, -128:]
+        self.length += k.size(-2)
+        return self.keys, self.values
+
+
+@wrong(
+    "KeyValueCache",
+    why=_("length is what the cache held before the call: the new positions are missing in it."),
+    see="dec-pieces",
+    rung=2,
+)
+class length_before_the_call:
+    def __init__(self) -> None:
+        self.length = 0
+        self.keys = self.values = None
+
+    def update(self, k, v):
+        if self.keys is not None:
+            self.length += self.keys.size(-2) - self.length
+        self.keys = k if self.keys is None else torch.cat([self.keys, k], dim=-2)
+        self.values = v if self.values is None else torch.cat([self.values, v], dim=-2)
+        return self.keys, self.values
+
+
 @right("KeyValueCache", style="lists of pieces")
 class lists_of_pieces:
     def __init__(self) -> None:
@@ -924,8 +1011,8 @@ def looks_at_the_shape(layer):
 @wrong(
     "future_test",
     why=_(
-        "Only the last input is changed. A leak from the next token shows at the output before the "
-        "last, but one that comes from elsewhere does not."
+        "The inputs are changed at the end alone, the last one or the last half. A leak from there "
+        "shows; one that comes from elsewhere does not, and neither does a past that is lost."
     ),
     see="dec-no-future",
     rung=2,
@@ -1279,6 +1366,97 @@ def new_tokens_in_float64(layer):
             raise AssertionError("it leaks")
         if (moved[:, t:] < 1e-9).any():
             raise AssertionError("it forgets")
+
+
+@wrong(
+    "future_test",
+    why=_(
+        "NaN is used to see where an input goes. But 0 times NaN is NaN: it passes through a weight of 0, and right attention is turned away. Change the input to another number."
+    ),
+    see="dec-no-future",
+    rung=2,
+)
+def nan_as_a_dye(layer):
+    x = torch.randn(2, 7, 6)
+    for t in range(7):
+        changed = x.clone()
+        changed[:, t] = float("nan")
+        spoiled = layer(changed).isnan().any(dim=-1)
+        assert not spoiled[:, :t].any()
+        assert spoiled[:, t:].all()
+
+
+@wrong(
+    "future_test",
+    why=_(
+        "Every second input is changed: a leak from one of the others passes. Change each of them."
+    ),
+    see="dec-no-future",
+    rung=2,
+)
+def every_second_input_changed(layer):
+    x = torch.randn(2, 8, 6)
+    y = layer(x)
+    for t in range(0, 8, 2):
+        for b in range(2):
+            changed = x.clone()
+            changed[b, t] += torch.randn(6)
+            moved = (layer(changed) - y)[b].abs().amax(dim=-1)
+            assert (moved[:t] < 1e-5).all()
+            assert (moved[t:] > 1e-5).all()
+
+
+@wrong(
+    "future_test",
+    form_of="changes_the_last_input_alone",
+    why=_(
+        "The sequence is cut in the middle alone. A leak within one half passes, and so does a past that is lost: change each input by itself."
+    ),
+    see="dec-no-future",
+    rung=2,
+)
+def one_half_changed(layer):
+    x = torch.randn(2, 8, 6)
+    y = layer(x)
+    changed = x.clone()
+    changed[:, 4:] = torch.randn(2, 4, 6)
+    moved = (layer(changed) - y).abs().amax(dim=-1)
+    assert (moved[:, :4] < 1e-5).all()
+    assert (moved[:, 4:] > 1e-5).all()
+
+
+@wrong(
+    "future_test",
+    form_of="sequence_of_three",
+    why=_(
+        "The sequence is too short: what comes from three places ahead, or is forgotten after a few, has no room in it."
+    ),
+    see="dec-no-future",
+    rung=2,
+)
+def sequence_of_two(layer):
+    x = torch.randn(3, 2, 4)
+    y = layer(x)
+    for t in range(2):
+        for b in range(3):
+            changed = x.clone()
+            changed[b, t] += torch.randn(4)
+            moved = (layer(changed) - y)[b].abs().amax(dim=-1)
+            assert (moved[:t] < 1e-5).all()
+            assert (moved[t:] > 1e-5).all()
+
+
+@right("future_test", style="large inputs, small changes, float64")
+def large_inputs(layer):
+    x = 10 * torch.randn(2, 7, 6, dtype=torch.float64)
+    y = layer(x)
+    for b in range(2):
+        for t in range(7):
+            changed = x.clone()
+            changed[b, t] += 0.01 * torch.randn(6, dtype=torch.float64)
+            moved = (layer(changed) - y).abs().sum(dim=-1)
+            assert (moved[b, t:] > 1e-9).all()
+            assert (moved[b, :t] < 1e-10).all()
 
 
 @right("future_test", style="by gradient")
@@ -1845,6 +2023,61 @@ wrong_edit(
 )
 
 
+wrong_edit(
+    "DecoderLayer",
+    "mask_passed_as_values",
+    {CROSS: "self.cross_attention(h, memory, memory_mask, cache=memory_cache)[0]"},
+    why=_(
+        "The third argument of the attention is the values: the mask was taken for them. It goes by name."
+    ),
+    see="dec-cross-attention",
+    rung=2,
+)
+wrong_edit(
+    "DecoderLayer",
+    "own_cache_in_the_cross_attention",
+    {CROSS: CROSS.replace("cache=memory_cache", "cache=attention.get('cache')")},
+    why=_(
+        "The cross-attention writes into the cache of the self-attention: keys of target and source get mixed. It has one of its own, memory_cache."
+    ),
+    see="dec-cached-decoding",
+    rung=3,
+)
+wrong_edit(
+    "DecoderLayer",
+    "self_attention_outside_its_residual",
+    {
+        "x = next(residuals)(x, lambda h: " + SELF + ")": "x = "
+        + SELF.replace("(h,", "(next(residuals).norm(x),")
+    },
+    why=_("The self-attention has no residual around it: what a position was before is lost."),
+    see="dec-layer",
+    rung=2,
+)
+wrong_edit(
+    "DecoderLayer",
+    "memory_pooled_to_one_vector",
+    {CROSS: CROSS.replace("h, memory, mask=memory_mask", "h, memory.mean(dim=1, keepdim=True)")},
+    why=_(
+        "The memory is averaged to one vector: there is nothing left to look for. Each source token has its own."
+    ),
+    see="dec-cross-attention",
+    rung=2,
+)
+wrong_edit(
+    "DecoderLayer",
+    "self_attention_twice",
+    {
+        "        if self.cross:\n            x = next": "        x = self.residuals[0](x, lambda h: "
+        + SELF
+        + ")\n        if self.cross:\n            x = next"
+    },
+    why=_("The self-attention runs twice."),
+    see="dec-layer",
+    rung=1,
+)
+
+
 @right("DecoderLayer", style="residuals by index")
 class residuals_by_index(nn.Module):
     def __init__(self, D, H, F, *, dropout=0.1, norm_first=True, activation="relu", cross=True):
@@ -2173,6 +2406,59 @@ wrong_edit(
     see="dec-stack",
     rung=2,
 )
+wrong_edit(
+    "Decoder",
+    "run_without_gradients",
+    {CALL: "with torch.no_grad():\n                " + CALL},
+    why=_(
+        "The layers run under no_grad, as in writing: nothing in them can be trained. Who calls the "
+        "decoder decides about that."
+    ),
+    see="dec-stack",
+    rung=2,
+)
+wrong_edit(
+    "Decoder",
+    "memory_cut_off",
+    {
+        CALL: CALL.replace(
+            "layer(x, memory,", "layer(x, memory if memory is None else memory.detach(),"
+        )
+    },
+    why=_("The memory is detached: the encoder gets no gradient and learns nothing."),
+    see="dec-stack",
+    rung=2,
+)
+wrong_edit(
+    "Decoder",
+    "no_layers_without_a_cache",
+    {
+        "for i, layer in enumerate(self.layers):": "for i, (layer, _pair) in enumerate(zip(self.layers, cache or [])):"
+    },
+    why=_(
+        "The loop pairs layers with caches. Where there is no cache it has no turn, and no layer runs."
+    ),
+    see="dec-stack",
+    rung=2,
+)
+wrong_edit(
+    "Decoder",
+    "pair_given_as_one_cache",
+    {OWN: "own, of_memory = (None, None) if cache is None else (cache[i], cache[i])"},
+    why=_(
+        "Each layer was given the pair of its caches as one. The first is for the self-attention, the second for the memory."
+    ),
+    see="dec-cached-decoding",
+    rung=2,
+)
+wrong_edit(
+    "Decoder",
+    "one_cache_for_both_attentions",
+    {OWN: "own, of_memory = (None, None) if cache is None else (cache[i][0], cache[i][0])"},
+    why=_("Both attentions of a layer write into one cache: keys of target and source get mixed."),
+    see="dec-cached-decoding",
+    rung=3,
+)
 right_edit(
     "Decoder",
     "reduced",
@@ -2236,8 +2522,9 @@ right_edit(
 @wrong(
     "BorrowedDecoderLayer",
     why=_(
-        "It still stops with a TypeError: the attention has no argument tgt_mask, and it returns a "
-        "pair, output and weights, which cannot be added to x. The silent faults come after that."
+        "It still stops with an error: the attention has no argument tgt_mask, takes a boolean mask, "
+        "and returns a pair, output and weights, which cannot be added to x. The silent faults come "
+        "after that."
     ),
     see="dec-borrowed",
     given=True,
@@ -2517,6 +2804,35 @@ right_edit(
     },
     style="minus infinity added to the scores",
 )
+wrong_edit(
+    "BorrowedDecoderLayer",
+    "normalised_twice",
+    {FIXED_SECOND: "x = self.norm2(self.norm1(x + attended))"},
+    why=_("The second sum goes through two norms."),
+    see="dec-borrowed",
+    rung=2,
+)
+wrong_edit(
+    "BorrowedDecoderLayer",
+    "values_from_the_decoder",
+    {FIXED_CROSS: FIXED_CROSS.replace("value=memory", "value=x")},
+    why=_(
+        "The values come from the decoder. Keys and values belong together: both are the memory."
+    ),
+    see="dec-borrowed",
+    rung=3,
+)
+wrong_edit(
+    "BorrowedDecoderLayer",
+    "mask_of_numbers",
+    {FIXED_MASK: "target_mask = torch.tril(torch.ones(T, T, device=x.device))"},
+    form_of="borrowed_as_found",
+    why=_(
+        "The mask is made of numbers: dtype=torch.bool was lost, and the attention takes a boolean mask."
+    ),
+    see="dec-borrowed",
+    rung=2,
+)
 right_edit(
     "BorrowedDecoderLayer",
     "with_the_mask_of_this_chapter",
@@ -2748,6 +3064,37 @@ def first_target_repeated(targets, start_id):
         result[:, t] = result[:, t - 1]
     result[:, 0] = start_id
     return result
+
+
+@wrong(
+    "shift_right",
+    why=_(
+        "The start sign was put where the last target stood. It comes first, and the targets move one place to the right."
+    ),
+    see="dec-shifted",
+    rung=1,
+)
+def start_sign_at_the_end(targets, start_id):
+    return torch.cat([targets[:, :-1], torch.full_like(targets[:, :1], start_id)], dim=1)
+
+
+@wrong(
+    "shift_right",
+    why=_(
+        "The targets were rolled to the left: each position would read what comes after what it has to write."
+    ),
+    see="dec-shifted",
+    rung=1,
+)
+def rolled_to_the_left(targets, start_id):
+    result = targets.roll(-1, dims=1)
+    result[:, 0] = start_id
+    return result
+
+
+@right("shift_right", style="one pad, in front and behind")
+def padded_and_cut(targets, start_id):
+    return nn.functional.pad(targets, (1, -1), value=start_id)
 
 
 @right("shift_right", style="roll, then the start")
@@ -3039,6 +3386,40 @@ def cut_from_the_model(model, source, targets, start_id, padding_id=0):
 def a_new_tensor_of_the_number(model, source, targets, start_id, padding_id=0):
     logits = model(source, shift_right(targets, start_id))
     return torch.tensor(cross_entropy(logits, targets, ignore_id=padding_id).item())
+
+
+@wrong(
+    "teacher_forcing_loss",
+    form_of="padding_counts",
+    why=_("It is the start sign that is left out, not the padding. The start sign is no target."),
+    see="dec-shifted",
+    rung=1,
+)
+def start_sign_ignored(model, source, targets, start_id, padding_id=0):
+    logits = model(source, shift_right(targets, start_id))
+    return cross_entropy(logits, targets, ignore_id=start_id)
+
+
+@wrong(
+    "teacher_forcing_loss",
+    why=_("The exponential of the loss is returned: that is the perplexity."),
+    see="dec-shifted",
+    rung=1,
+)
+def perplexity_returned(model, source, targets, start_id, padding_id=0):
+    logits = model(source, shift_right(targets, start_id))
+    return cross_entropy(logits, targets, ignore_id=padding_id).exp()
+
+
+@wrong(
+    "teacher_forcing_loss",
+    why=_("Padding was put in front of the targets in place of the start sign."),
+    see="dec-shifted",
+    rung=1,
+)
+def padding_in_front(model, source, targets, start_id, padding_id=0):
+    logits = model(source, shift_right(targets, padding_id))
+    return cross_entropy(logits, targets, ignore_id=padding_id)
 
 
 @right("teacher_forcing_loss", style="torch's cross-entropy")
@@ -3399,6 +3780,52 @@ wrong_edit(
     see="dec-whole",
     rung=3,
 )
+wrong_edit(
+    "Transformer",
+    "mask_of_the_target_for_the_memory",
+    {WHOLE: WHOLE.replace("self.source_mask(source)", "self.source_mask(target)")},
+    why=_(
+        "The mask for the cross-attention was made of the target. The memory has a vector for each source token."
+    ),
+    see="dec-whole",
+    rung=2,
+)
+wrong_edit(
+    "Transformer",
+    "positions_after_the_source",
+    {EMBED_T: EMBED_T.replace("offset)", "memory.size(1) + offset)")},
+    why=_(
+        "The target's positions go on after the source's. They begin at 0: each sequence has its own."
+    ),
+    see="dec-whole",
+    rung=2,
+)
+wrong_edit(
+    "Transformer",
+    "ids_for_logits",
+    {OUT: "return self.output(x).argmax(dim=-1)"},
+    why=_("The most probable ids are returned. Loss and sampling need the logits."),
+    see="dec-whole",
+    rung=1,
+)
+wrong_edit(
+    "Transformer",
+    "decoder_runs_twice",
+    {DECODE: DECODE + "\n        " + DECODE},
+    why=_("The decoder runs twice, the second time on what it gave."),
+    see="dec-whole",
+    rung=1,
+)
+wrong_edit(
+    "Transformer",
+    "memory_added_to_the_target",
+    {DECODE: "x = x + memory.mean(dim=1, keepdim=True)\n        " + DECODE},
+    why=_(
+        "The mean of the memory is added to the target. The decoder looks at the memory by cross-attention alone."
+    ),
+    see="dec-whole",
+    rung=1,
+)
 right_edit(
     "Transformer",
     "step_by_step",
@@ -3710,6 +4137,29 @@ wrong_edit(
     why=_("The token is drawn by chance. Greedy decoding takes the most probable one."),
     see="dec-loop",
     rung=1,
+)
+
+
+wrong_edit(
+    "greedy_decode",
+    "first_sequence_ends_all",
+    {DONE: "complete = complete | (token[0] == end_id)"},
+    form_of="writes_on_after_the_end",
+    why=_(
+        "When the first sequence ends, all are taken for complete, and the others never are by themselves."
+    ),
+    see="dec-loop",
+    rung=2,
+)
+wrong_edit(
+    "greedy_decode",
+    "limit_is_a_length",
+    {"for _ in range(max_new):": "for _ in range(start.size(1), max_new + 1):"},
+    why=_(
+        "max_new is taken for the length of the whole, the start included. It counts new tokens."
+    ),
+    see="dec-loop",
+    rung=2,
 )
 
 
@@ -4096,6 +4546,18 @@ wrong_edit(
 )
 
 
+wrong_edit(
+    "next_probabilities",
+    "either_top_k_or_top_p",
+    {"    if top_p is not None:": "    if top_p is not None and top_k is None:"},
+    why=_(
+        "Where top_k is given, top_p is passed over. Both may be given: top_p then works on what top_k left."
+    ),
+    see="dec-sampling",
+    rung=2,
+)
+
+
 @right("next_probabilities", style="thresholds in place of ranks")
 def thresholds(logits, temperature=1.0, top_k=None, top_p=None):
     if temperature == 0:
@@ -4353,6 +4815,65 @@ def drawn_row_by_row(logits, temperature=1.0, top_k=None, top_p=None):
     return torch.stack([torch.multinomial(row, 1)[0] for row in p])
 
 
+@wrong(
+    "sample_next",
+    why=_("The settings are handed on in another order than next_probabilities takes them."),
+    see="dec-sampling",
+    rung=1,
+)
+def settings_in_another_order(logits, temperature=1.0, top_k=None, top_p=None):
+    p = next_probabilities(logits, top_k, temperature, top_p)
+    return torch.multinomial(p, 1).squeeze(1)
+
+
+@wrong(
+    "sample_next",
+    why=_("The probabilities are turned round: a sequence is drawn for each token."),
+    see="dec-sampling",
+    rung=1,
+)
+def drawn_over_the_batch(logits, temperature=1.0, top_k=None, top_p=None):
+    p = next_probabilities(logits, temperature, top_k, top_p)
+    return torch.multinomial(p.T, 1).squeeze(1)
+
+
+@wrong(
+    "sample_next",
+    why=_("The logits are divided by the temperature here, and again in next_probabilities."),
+    see="dec-sampling",
+    rung=1,
+)
+def temperature_applied_twice(logits, temperature=1.0, top_k=None, top_p=None):
+    p = next_probabilities(logits / max(temperature, 1e-6), temperature, top_k, top_p)
+    return torch.multinomial(p, 1).squeeze(1)
+
+
+@wrong(
+    "sample_next",
+    why=_(
+        "Where no top_k is given, 50 is taken, as some programs do: less probable tokens can never be drawn. None means no limit."
+    ),
+    see="dec-sampling",
+    rung=2,
+)
+def fifty_tokens_at_most(logits, temperature=1.0, top_k=None, top_p=None):
+    p = next_probabilities(logits, temperature, top_k or 50, top_p)
+    return torch.multinomial(p, 1).squeeze(1)
+
+
+@wrong(
+    "sample_next",
+    why=_(
+        "The place in the running sum is one too early: as many sums lie below the number as there are tokens before the one that is drawn."
+    ),
+    see="dec-sampling",
+    rung=2,
+)
+def one_place_too_early(logits, temperature=1.0, top_k=None, top_p=None):
+    p = next_probabilities(logits, temperature, top_k, top_p).cumsum(dim=-1)
+    return (p <= torch.rand(len(p), 1)).sum(dim=-1).sub(1).clamp(min=0)
+
+
 @right("sample_next", style="Categorical")
 def with_categorical(logits, temperature=1.0, top_k=None, top_p=None):
     p = next_probabilities(logits, temperature, top_k, top_p)
@@ -4599,6 +5120,76 @@ wrong_edit(
     ),
     see="dec-cached-decoding",
     rung=3,
+)
+wrong_edit(
+    "LanguageModel",
+    "run_without_gradients",
+    {
+        LM_OUT: "with torch.no_grad():\n            return self.output(self.decoder(x, mask=mask, cache=cache))"
+    },
+    why=_(
+        "The model runs under no_grad, as in writing: nothing in it can be trained. Who calls it "
+        "decides about that."
+    ),
+    see="dec-only",
+    rung=2,
+)
+wrong_edit(
+    "LanguageModel",
+    "embedding_cut_off",
+    {LM_EMBED: "x = self.positions(self.embedding(ids).detach(), offset)"},
+    why=_("The embedded tokens are detached: the embedding gets no gradient and learns nothing."),
+    see="dec-only",
+    rung=2,
+)
+wrong_edit(
+    "LanguageModel",
+    "padding_mask_with_a_cache",
+    {LM_PADDED: "if self.padding_id is not None:"},
+    why=_(
+        "The mask of the padding is used with a cache too: it is (T, T), and knows nothing of the keys in the cache."
+    ),
+    see="dec-pieces",
+    rung=3,
+)
+wrong_edit(
+    "LanguageModel",
+    "padding_mask_for_the_causal_one",
+    {"decoder_mask(ids, self.padding_id)": "padding_mask(ids, self.padding_id).unsqueeze(1)"},
+    why=_(
+        "Where there is a padding id, the mask hides padding and nothing else: the future is seen."
+    ),
+    see="dec-padding",
+    rung=2,
+)
+wrong_edit(
+    "LanguageModel",
+    "positions_added_twice",
+    {LM_EMBED: "x = self.positions(self.positions(self.embedding(ids), offset), offset)"},
+    why=_("The positions are added twice."),
+    see="dec-only",
+    rung=1,
+)
+wrong_edit(
+    "LanguageModel",
+    "one_layer_too_few",
+    {"D, H, F, N, dropout=dropout": "D, H, F, N - 1, dropout=dropout"},
+    why=_("There is one layer less than N."),
+    see="dec-only",
+    rung=1,
+)
+wrong_edit(
+    "LanguageModel",
+    "shifted_inside",
+    {
+        LM_EMBED: "ids = torch.cat([torch.zeros_like(ids[:, :1]), ids[:, :-1]], dim=1)\n        "
+        + LM_EMBED
+    },
+    why=_(
+        "The ids are shifted inside the model. The loss does that: logits at t are for what comes after token t."
+    ),
+    see="dec-shifted",
+    rung=2,
 )
 right_edit(
     "LanguageModel",

@@ -550,6 +550,46 @@ class gamma_and_beta(nn.Module):
         return (normal * self.gamma + self.beta).to(x.dtype)
 
 
+wrong_edit(
+    "LayerNorm",
+    "root_mean_square_in_its_place",
+    {MEAN: "mean = 0.0", VARIANCE: "variance = wide.square().mean(dim=-1, keepdim=True)"},
+    why=_("Nothing is subtracted: that is RMSNorm, the next exercise."),
+    see="encoder-layer-norm",
+    rung=1,
+)
+wrong_edit(
+    "LayerNorm",
+    "mean_of_the_distances",
+    {VARIANCE: "variance = (wide - mean).abs().mean(dim=-1, keepdim=True) ** 2"},
+    why=_(
+        "The mean distance from the mean is not the deviation: the squares are averaged, and then the root is taken."
+    ),
+    see="encoder-layer-norm",
+    rung=2,
+)
+wrong_edit(
+    "LayerNorm",
+    "parameters_frozen",
+    {
+        "nn.Parameter(torch.ones(D))": "nn.Parameter(torch.ones(D), requires_grad=False)",
+        "nn.Parameter(torch.zeros(D))": "nn.Parameter(torch.zeros(D), requires_grad=False)",
+    },
+    why=_("weight and bias ask for no gradient: they can never be learned."),
+    see="encoder-layer-norm",
+    rung=2,
+)
+wrong_edit(
+    "LayerNorm",
+    "dtype_of_the_weight",
+    {SCALED: SCALED.replace("x.dtype", "self.weight.dtype")},
+    form_of="returns_float32",
+    why=_("The result takes the dtype of the weight; it takes that of x."),
+    see="encoder-half-precision",
+    rung=3,
+)
+
+
 @right("LayerNorm", style="one row at a time, mapped")
 class mapped_over_rows(nn.Module):
     def __init__(self, D, eps=1e-5):
@@ -859,6 +899,16 @@ wrong_edit(
     why=_(
         "Divided is by the length of the row, which is √D times its root mean square: the numbers come out too small by √D."
     ),
+    see="encoder-rms-norm",
+    rung=2,
+)
+
+
+wrong_edit(
+    "RMSNorm",
+    "gain_frozen",
+    {"nn.Parameter(torch.ones(D))": "nn.Parameter(torch.ones(D), requires_grad=False)"},
+    why=_("weight asks for no gradient: it can never be learned."),
     see="encoder-rms-norm",
     rung=2,
 )
@@ -1221,6 +1271,40 @@ wrong_edit(
     see="encoder-feed-forward",
     rung=2,
 )
+wrong_edit(
+    "FeedForward",
+    "relu_gate",
+    {SWIGLU: "hidden = torch.relu(self.gate(x)) * hidden"},
+    why=_("With ReLU on the gate it is ReGLU, not SwiGLU."),
+    see="encoder-swiglu",
+    rung=2,
+)
+wrong_edit(
+    "FeedForward",
+    "silu_of_the_sum",
+    {SWIGLU: "hidden = nn.functional.silu(self.gate(x) + hidden)"},
+    why=_("The two maps are added and not multiplied: there is no gate."),
+    see="encoder-swiglu",
+    rung=2,
+)
+wrong_edit(
+    "FeedForward",
+    "another_dropout",
+    {"nn.Dropout(dropout)": "nn.AlphaDropout(dropout)"},
+    why=_(
+        "AlphaDropout sets numbers to another value than 0 and shifts the rest. nn.Dropout is meant."
+    ),
+    see="encoder-dropout",
+    rung=2,
+)
+wrong_edit(
+    "FeedForward",
+    "positions_dropped_whole",
+    {"self.dropout(hidden)": "hidden * self.dropout(torch.ones_like(hidden[..., :1]))"},
+    why=_("All hidden numbers of a position are dropped together. Each is drawn by itself."),
+    see="encoder-dropout",
+    rung=2,
+)
 right_edit(
     "FeedForward",
     "gelu_by_tanh",
@@ -1449,6 +1533,26 @@ def strictly_fewer(D, F):
 )
 def rounded_by_floating_point(D, F):
     return int(2 / 3 * F + (F + D) / (3 * D))
+
+
+@wrong(
+    "equal_width",
+    why=_("Divided is by 3F. One more hidden number costs three numbers of width D: 3D."),
+    see="encoder-equal-parameters",
+    rung=1,
+)
+def d_and_f_exchanged(D, F):
+    return (2 * D * F + F + D) // (3 * F)
+
+
+@wrong(
+    "equal_width",
+    why=_("One less than fits: // rounds down already."),
+    see="encoder-equal-parameters",
+    rung=1,
+)
+def one_less_than_fits(D, F):
+    return (2 * D * F + F + D) // (3 * D) - 1
 
 
 @right("equal_width", style="counting up")
@@ -1819,6 +1923,55 @@ wrong_edit(
     see="encoder-dropout",
     rung=2,
 )
+wrong_edit(
+    "Residual",
+    "sum_detached",
+    {POST: "return self.norm((x + self.dropout(sublayer(x))).detach())"},
+    why=_("The sum is cut off from the graph: nothing below the norm learns."),
+    see="encoder-residual-connection",
+    rung=2,
+)
+wrong_edit(
+    "Residual",
+    "a_norm_for_each_placement",
+    {
+        "self.norm = LayerNorm(D)": "self.norm = LayerNorm(D)\n        self.other = LayerNorm(D)",
+        POST: POST.replace("self.norm", "self.other"),
+    },
+    why=_(
+        "There are two norms, one for each placement. One is enough, called norm: the other never learns."
+    ),
+    see="encoder-two-placements",
+    rung=1,
+)
+wrong_edit(
+    "Residual",
+    "branch_multiplied",
+    {PRE: "return x * (1 + self.dropout(sublayer(self.norm(x))))"},
+    why=_("x is multiplied by the branch; the formula adds it."),
+    see="encoder-residual-connection",
+    rung=1,
+)
+wrong_edit(
+    "Residual",
+    "scaled_in_evaluation",
+    {
+        PRE: "scale = 1 if self.training else 1 - self.dropout.p\n            return x + scale * self.dropout(sublayer(self.norm(x)))"
+    },
+    why=_(
+        "In evaluation the branch is made smaller by 1 - p. Dropout has enlarged what it kept in training already."
+    ),
+    see="encoder-dropout",
+    rung=2,
+)
+wrong_edit(
+    "Residual",
+    "norm_without_gain",
+    {"self.norm = LayerNorm(D)": "self.norm = nn.LayerNorm(D, elementwise_affine=False)"},
+    why=_("The norm has no gain and no shift; the docstring asks for LayerNorm(D)."),
+    see="encoder-two-placements",
+    rung=1,
+)
 right_edit("Residual", "dropout_by_function", {
     "self.dropout = nn.Dropout(dropout)": "self.p = dropout",
     PRE: "return nn.functional.dropout(sublayer(self.norm(x)), self.p, self.training) + x",
@@ -2131,6 +2284,96 @@ def a_norm_added_at_the_end(x, attend, feed_forward, gain, shift, *, eps=1e-5):
         deviation = x.std(dim=-1, keepdim=True)
         x = x + sublayer(gain[i] * (x - mean) / (deviation + eps) + shift[i])
     return (x - x.mean(dim=-1, keepdim=True)) / x.std(dim=-1, keepdim=True)
+
+
+@wrong(
+    "post_norm_block",
+    why=_(
+        "The gain multiplies y before the mean is subtracted: a bracket was lost. It multiplies what is normalized."
+    ),
+    see="encoder-layer-norm",
+    rung=2,
+)
+def gain_before_the_mean(x, attend, feed_forward, gain, shift, *, eps=1e-5):
+    for i, sublayer in enumerate((attend, feed_forward)):
+        y = x + sublayer(x)
+        var, mean = torch.var_mean(y, dim=-1, correction=0, keepdim=True)
+        x = (gain[i] * y - mean) / torch.sqrt(var + eps) + shift[i]
+    return x
+
+
+@wrong(
+    "post_norm_block",
+    why=_("ε is squared before it is added."),
+    see="encoder-epsilon",
+    rung=3,
+)
+def epsilon_squared(x, attend, feed_forward, gain, shift, *, eps=1e-5):
+    for i, sublayer in enumerate((attend, feed_forward)):
+        y = x + sublayer(x)
+        var, mean = torch.var_mean(y, dim=-1, correction=0, keepdim=True)
+        x = (y - mean) / torch.sqrt(var + eps**2) * gain[i] + shift[i]
+    return x
+
+
+@wrong(
+    "post_norm_block",
+    why=_("Divided is by the variance, not by its root."),
+    see="encoder-layer-norm",
+    rung=2,
+)
+def root_forgotten(x, attend, feed_forward, gain, shift, *, eps=1e-5):
+    for i, sublayer in enumerate((attend, feed_forward)):
+        y = x + sublayer(x)
+        var, mean = torch.var_mean(y, dim=-1, correction=0, keepdim=True)
+        x = (y - mean) / (var + eps) * gain[i] + shift[i]
+    return x
+
+
+@wrong(
+    "post_norm_block",
+    why=_(
+        "Row 0 of gain and shift belongs to the first norm, row 1 to the second; here they are exchanged."
+    ),
+    see="encoder-reading-a-layer",
+    rung=1,
+)
+def gains_exchanged(x, attend, feed_forward, gain, shift, *, eps=1e-5):
+    for i, sublayer in enumerate((attend, feed_forward)):
+        y = x + sublayer(x)
+        var, mean = torch.var_mean(y, dim=-1, correction=0, keepdim=True)
+        x = (y - mean) / torch.sqrt(var + eps) * gain[1 - i] + shift[1 - i]
+    return x
+
+
+@wrong(
+    "post_norm_block",
+    why=_("The first sub-layer is post-norm now, the second still pre-norm."),
+    see="encoder-two-placements",
+    rung=1,
+)
+def second_half_still_pre_norm(x, attend, feed_forward, gain, shift, *, eps=1e-5):
+    def norm(y, i):
+        var, mean = torch.var_mean(y, dim=-1, correction=0, keepdim=True)
+        return (y - mean) / torch.sqrt(var + eps) * gain[i] + shift[i]
+
+    x = norm(x + attend(x), 0)
+    return x + feed_forward(norm(x, 1))
+
+
+@wrong(
+    "post_norm_block",
+    why=_("The second residual adds the first x, and not what went into the second sub-layer."),
+    see="encoder-residual-connection",
+    rung=2,
+)
+def first_x_added_twice(x, attend, feed_forward, gain, shift, *, eps=1e-5):
+    start = x
+    for i, sublayer in enumerate((attend, feed_forward)):
+        y = start + sublayer(x)
+        var, mean = torch.var_mean(y, dim=-1, correction=0, keepdim=True)
+        x = (y - mean) / torch.sqrt(var + eps) * gain[i] + shift[i]
+    return x
 
 
 @right("post_norm_block", style="two steps written out")
@@ -2480,6 +2723,36 @@ def compares_exactly_in_float32(residual):
         assert torch.equal(residual(x, w), expected)
 
 
+@wrong(
+    "pre_norm_test",
+    why=_("There is one sentence in the batch: an implementation that mixes sentences up passes."),
+    see="encoder-testing-a-norm",
+    rung=2,
+)
+def one_sentence_alone(residual):
+    noise = torch.Generator().manual_seed(1)
+    for size in (1.0, 3e-3):
+        x = size * torch.randn(1, 5, 4, generator=noise) + torch.randn(1, 5, 1, generator=noise)
+        w = torch.randn(4, 4, generator=noise)
+        expected = x + nn.functional.layer_norm(x, (4,)) @ w
+        assert torch.allclose(residual(x, w), expected, atol=1e-3)
+
+
+@wrong(
+    "pre_norm_test",
+    why=_("The sentences have one position: statistics over the positions as well pass."),
+    see="encoder-testing-a-norm",
+    rung=2,
+)
+def one_position_alone(residual):
+    noise = torch.Generator().manual_seed(1)
+    for size in (1.0, 3e-3):
+        x = size * torch.randn(3, 1, 4, generator=noise) + torch.randn(3, 1, 1, generator=noise)
+        w = torch.randn(4, 4, generator=noise)
+        expected = x + nn.functional.layer_norm(x, (4,)) @ w
+        assert torch.allclose(residual(x, w), expected, atol=1e-3)
+
+
 @right("pre_norm_test", style="torch's layer norm on several sizes")
 def against_torch(residual):
     torch.manual_seed(0)
@@ -2648,7 +2921,7 @@ wrong_edit(
     "EncoderLayer",
     "dropout_not_handed_on",
     {"Residual(D, dropout, norm_first)": "Residual(D, norm_first=norm_first)"},
-    why=_("The dropout does not reach the residuals."),
+    why=_("The dropout does not reach both residuals, the first one at least."),
     see="encoder-dropout",
 )
 wrong_edit(
@@ -2887,6 +3160,64 @@ wrong_edit(
     ),
     see="encoder-dropout",
     rung=3,
+)
+wrong_edit(
+    "EncoderLayer",
+    "mask_kept_from_an_earlier_call",
+    {
+        ATTEND: "self.kept = getattr(self, 'kept', None) if mask is None else mask\n        "
+        + ATTEND.replace("mask=mask", "mask=self.kept"),
+    },
+    why=_(
+        "The layer keeps the last mask and uses it where none is given: another sentence is then "
+        "read under it."
+    ),
+    see="encoder-one-layer",
+    rung=3,
+)
+wrong_edit(
+    "EncoderLayer",
+    "keys_alone_not_normalized",
+    {"self.self_attention(h, mask=mask": "self.self_attention(query=h, key=x, value=h, mask=mask"},
+    form_of="keys_not_normalized",
+    why=_("Keys come from x itself, queries and values from norm(x); all three come from norm(x)."),
+    see="encoder-one-layer",
+    rung=3,
+)
+wrong_edit(
+    "EncoderLayer",
+    "padding_set_to_zero_at_first",
+    {
+        ATTEND: "x = x if mask is None or mask.dim() != 4 else x * mask[:, 0, 0, :, None]\n        "
+        + ATTEND
+    },
+    form_of="padding_set_to_zero",
+    why=_(
+        "Rows are multiplied by the mask. It says what may be looked at, and may differ from query to query: hand it to the attention."
+    ),
+    see="encoder-one-layer",
+    rung=3,
+)
+wrong_edit(
+    "EncoderLayer",
+    "axis_added_to_the_mask",
+    {"mask=mask, ": "mask=mask if mask is None or mask.ndim == 4 else mask.unsqueeze(1), "},
+    why=_(
+        "An axis is put into the mask here. The attention broadcasts it as it is: (T, T) with an axis in the middle is another mask."
+    ),
+    see="encoder-one-layer",
+    rung=2,
+)
+wrong_edit(
+    "EncoderLayer",
+    "dropout_in_the_second_residual",
+    {
+        TWO: "self.residuals = nn.ModuleList([Residual(D, 0.0, norm_first), Residual(D, dropout, norm_first)])"
+    },
+    form_of="dropout_not_handed_on",
+    why=_("Only one of the two residuals has the dropout."),
+    see="encoder-dropout",
+    rung=1,
 )
 right_edit("EncoderLayer", "a_function_inside", {
     ATTEND: "def attend(h):\n            y, _w = self.self_attention(h, h, h, mask, **attention)\n"
@@ -3147,6 +3478,24 @@ wrong_edit(
     why=_("The last norm is applied after every layer: the residual stream no longer runs free."),
     see="encoder-last-norm",
     rung=1,
+)
+wrong_edit(
+    "Encoder",
+    "layers_cut_apart",
+    {"x = layer(x, mask, **attention)": "x = layer(x.detach(), mask, **attention)"},
+    why=_("Each layer is cut off from the one before it: only the last one learns."),
+    see="encoder-the-stack",
+    rung=2,
+)
+wrong_edit(
+    "Encoder",
+    "run_without_gradients",
+    {
+        LOOP: "with torch.no_grad():\n            for layer in self.layers:\n                x = layer(x, mask, **attention)"
+    },
+    why=_("The layers run under no_grad: none of them learns."),
+    see="encoder-the-stack",
+    rung=2,
 )
 right_edit("Encoder", "by_recursion", {
     LOOP: "def through(h, depth):\n            if depth == len(self.layers):\n"
@@ -3425,6 +3774,16 @@ def added_by_index(x, allowed):
     b, t = allowed.nonzero(as_tuple=True)
     sums = x.new_zeros(x.size(0), x.size(2)).index_add(0, b, x[b, t])
     return sums / torch.bincount(b, minlength=x.size(0)).clamp(min=1)[:, None].to(x.dtype)
+
+
+@wrong(
+    "masked_mean",
+    why=_("That is the median, the number in the middle, and not the mean."),
+    see="encoder-one-vector",
+    rung=1,
+)
+def median(x, allowed):
+    return x.masked_fill(~allowed[..., None], float("nan")).nanmedian(dim=1).values
 
 
 @right("masked_mean", style="a loop over the sentences")

@@ -1327,8 +1327,13 @@ def exposes_what_is_wrong_in_one_place(answer: Answer, cases: Cases) -> None:
         last[-1, -1] = True
         return x + torch.where(last.unsqueeze(-1), x, y) @ weight
 
+    def by_the_first(x: Tensor, weight: Tensor) -> Tensor:
+        mean, variance = x.mean(-1, keepdim=True)[:1], x.var(-1, correction=0, keepdim=True)[:1]
+        return x + (x - mean) / torch.sqrt(variance + 1e-5) @ weight
+
     wrong_ones: list[Implementation] = [
         (last_row, _("one that does not normalize the last row")),
+        (by_the_first, _("one that takes the first sentence's statistics for all")),
         (lambda x, w: x + (_plain_norm(x) @ w).roll(1, -1), _("one that shifts the features")),
     ]
     _expect_verdicts(answer, cases, wrong_ones, right=False)
@@ -1452,6 +1457,14 @@ def any_mask_is_handed_on(answer: Answer, cases: Cases) -> None:
             what=_("the layer with a mask"),
             cause=_("The mask is changed on its way, or one shape of it is assumed."),
             next_step=_("Hand it on as it is: the attention broadcasts it."),
+        )
+        expect_close(
+            layer(x),
+            _layer(x, state, H, norm_first=norm_first),
+            atol=DEEP,
+            what=_("the layer without a mask, after a call with one"),
+            cause=_("A mask is kept from an earlier call, or one is made where none is given."),
+            next_step=_("Use the mask of this call, and none where it is None."),
         )
 
 
