@@ -91,7 +91,7 @@ def _sandbox() -> Iterator[Finding]:
         )
         return
     # Only Linux has what these import.
-    from autograder.engine.engine import Engine, SandboxUnavailable  # noqa: PLC0415
+    from autograder.engine import Engine, SandboxUnavailable  # noqa: PLC0415
     from autograder.engine.tiers import SECOND_TIER_LACKS, why_no_namespaces  # noqa: PLC0415
 
     try:

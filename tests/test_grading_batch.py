@@ -81,6 +81,7 @@ def test_a_changed_check_is_graded_again_and_nothing_else(
     few: Path, tmp_path: Path, engine: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _batch, results = run(few, Store(tmp_path / "kept"))
+    monkeypatch.setattr("autograder.grading.wholes._sources", lambda: "another file")
     before = keys.judgement
     monkeypatch.setattr(
         keys, "judgement", lambda stem, name: before(stem, name) + "+" * (name == "padding_mask")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +11,9 @@ import pytest
 from autograder import chapters
 from autograder.answer import LinkLost
 from autograder.bench.sample_class import Author, cell_of, code, insert_before, saved
-from autograder.grading.run import Graded, Grader
+from autograder.grading.graded import Graded
+from autograder.grading.run import Grader
+from autograder.guest.wire import decode, pack
 from tests.in_process import InProcess
 
 AUTHOR = Author()
@@ -214,3 +218,65 @@ def test_the_solutions_are_not_what_is_run() -> None:
     text = "\n".join(source for _name, cells in engine.opened for _label, source in cells)
     for name in chapters.exercises("attention"):
         assert AUTHOR.reference[name] not in text
+
+
+class _AtOnce(InProcess):
+    """Takes the questions of all checks in one message, as a sandbox does."""
+
+    def __init__(self, lost: str = "") -> None:
+        super().__init__()
+        self.reason, self.messages, self.single = lost, 0, 0
+
+    def open(self, cells: Any, name: str, **keys: Any) -> Any:
+        link, engine = super().open(cells, name, **keys), self
+
+        class Link:
+            startup = getattr(link, "startup", None)
+            lost: str | None = None
+
+            def request(self, message: dict[str, Any]) -> dict[str, Any]:
+                engine.single += 1
+                if self.lost:
+                    raise LinkLost(self.lost)
+                return link.request(message)
+
+            def ask_all(self, requests: Sequence[bytes], _seconds: float) -> list[bytes]:
+                engine.messages += 1
+                if engine.reason and name == "padding_mask":
+                    self.lost = engine.reason
+                    raise LinkLost(engine.reason)
+                return [pack({"reply": link.request(decode(body))}) for body in requests]
+
+        return Link()
+
+
+@pytest.mark.parametrize("mistake", ["", "true_at_padding", "no_axis_for_queries"])
+def test_asked_at_once_or_one_by_one_is_the_same(grader: Grader, mistake: str) -> None:
+    answers = dict(AUTHOR.reference)
+    if mistake:
+        answers["padding_mask"] = AUTHOR.wrong["padding_mask"][mistake]
+    data = saved(AUTHOR.notebook(answers))
+    engine = _AtOnce()
+    together = Grader(engine)
+    result = replace(grade(together, data).result, seconds=0.0)
+    assert result == replace(grade(grader, data).result, seconds=0.0)
+    # the questions of checks that hand over functions are not known beforehand
+    assert engine.messages >= len(AUTHOR.exercises) - 1
+    # whatever replies the same is not judged again
+    assert replace(grade(together, data).result, seconds=0.0) == result
+
+
+def test_a_spoiled_state_costs_nothing_when_all_is_asked_at_once() -> None:
+    answers = {**AUTHOR.reference, "padding_mask": SPOILED}
+    one_by_one = grade(Grader(InProcess()), saved(AUTHOR.notebook(answers))).result
+    at_once = grade(Grader(_AtOnce()), saved(AUTHOR.notebook(answers))).result
+    assert at_once.score == one_by_one.score > 0
+
+
+@pytest.mark.parametrize(("reason", "score"), [("timeout", 0), ("crashed", 1), ("garbled", 1)])
+def test_a_link_that_is_lost_with_all_questions(reason: str, score: int) -> None:
+    """What took too long is tried alone at once; anything else is found out check by check."""
+    graded = grade(Grader(_AtOnce(reason)), saved(RIGHT))
+    result = next(e for e in graded.result.exercises if e.id.endswith("padding_mask"))
+    assert result.score == score * result.max_score
+    assert graded.again == (("attention.padding_mask",) if reason == "timeout" else ())

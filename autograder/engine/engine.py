@@ -18,6 +18,7 @@ from typing import Any, Literal
 from autograder.answer import Callbacks
 from autograder.engine import scratch
 from autograder.engine.environment import environment
+from autograder.engine.errors import SandboxUnavailable
 from autograder.engine.limits import Limits
 from autograder.engine.link import SandboxLink, SocketTransport
 from autograder.i18n import _
@@ -30,10 +31,6 @@ _UNPRIVILEGED = 61_184
 _START_SECONDS = 120.0
 # what answers use beside torch; figures are drawn by cells that are not run
 _PRELOAD = ("numpy", "triton.language", "triton.runtime.interpreter")
-
-
-class SandboxUnavailable(RuntimeError):
-    """This machine cannot run a learner's code safely. One line says why."""
 
 
 class Engine:

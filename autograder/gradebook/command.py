@@ -31,9 +31,9 @@ from autograder.grading import keys
 from autograder.grading.batch import known_stems
 from autograder.grading.cluster import ClusterError
 from autograder.grading.command import Summary, add_options, graded_batch, open_sinks
+from autograder.grading.graded import Graded
 from autograder.grading.places import RESULTS
 from autograder.grading.progress import Progress
-from autograder.grading.run import Graded
 from autograder.grading.store import write_whole
 from autograder.grading.work import Options
 from autograder.i18n import _

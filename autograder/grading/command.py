@@ -16,9 +16,9 @@ from typing import Protocol
 from autograder.engine import SandboxUnavailable
 from autograder.grading.batch import Batch, known_stems
 from autograder.grading.cluster import Cluster, ClusterError
+from autograder.grading.graded import Graded
 from autograder.grading.pool import Spread
 from autograder.grading.progress import Progress
-from autograder.grading.run import Graded
 from autograder.grading.work import Options
 from autograder.i18n import _
 from autograder.results import STATUSES, SubmissionResult, to_json

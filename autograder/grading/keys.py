@@ -13,14 +13,15 @@ import json
 import sys
 from collections.abc import Iterable, Mapping
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from autograder import i18n
-from autograder.checking import Exercise
 from autograder.submissions.template import Template, imported_solutions
+
+if TYPE_CHECKING:
+    from autograder.checking import Exercise
 
 PACKAGE = Path(__file__).resolve().parent.parent
 ROOT = PACKAGE.parent
@@ -59,7 +60,7 @@ def grader() -> str:
         for pattern in _GRADER
         for path in sorted(PACKAGE.glob(pattern))
     }
-    return digest(found, i18n.LANGUAGE, sys.version_info[:2], torch.__version__)
+    return digest(found, i18n.LANGUAGE, sys.version_info[:2], version("torch"))
 
 
 @cache

@@ -17,6 +17,13 @@ from typing import Any, Protocol
 from autograder.grading import work
 from autograder.grading.work import Job, Options
 
+# The last one torch loads when it differentiates for the first time.
+_PRELOAD = [
+    "autograder.grading.work",
+    "autograder.grading.run",
+    "autograder.engine.engine",
+    "torch.fx.experimental.symbolic_shapes",
+]
 Done = tuple[Job, dict[str, Any] | None]
 
 
@@ -107,5 +114,5 @@ def _context() -> BaseContext:
     if "forkserver" not in get_all_start_methods():
         return get_context("spawn")
     context = get_context("forkserver")
-    context.set_forkserver_preload(["autograder.grading.work"])
+    context.set_forkserver_preload(_PRELOAD)
     return context

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 from autograder import chapters
@@ -12,6 +12,7 @@ from autograder.answer import Callbacks, Link, LinkLost, LocalLink
 from autograder.checking import Check, Exercise
 from autograder.diagnosis import Prepared, prepared
 from autograder.grading import bank, keys
+from autograder.grading.graded import LOST, Graded, hinted
 from autograder.grading.recall import (
     AskedOtherwise,
     NoCallbacks,
@@ -28,9 +29,6 @@ from autograder.submissions.align import Aligned, Found, align, matches
 from autograder.submissions.program import Program, program
 from autograder.submissions.read import Notebook, Unreadable, read
 from autograder.submissions.template import template
-
-LOST = ("timeout", "memory", "crashed")
-"""Statuses of a submission of which a check got no verdict of the answer's own."""
 
 # Processor seconds for the questions of all checks together; what takes longer is asked one by one,
 # with a limit for each.
@@ -58,31 +56,15 @@ class Engine(Protocol):
         ...
 
 
-@dataclass
-class Graded:
-    """A submission's result with what is kept beside it.
-
-    Attributes:
-        result: its ``submission`` is left empty: it depends on the bytes alone.
-        keys: what each exercise's result depends on, by the exercise's id.
-        seconds: what each exercise took, by the exercise's id.
-        again: exercises of which a check hit a limit in a busy machine; to be tried alone.
-    """
-
-    result: SubmissionResult
-    keys: dict[str, str] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
-    again: tuple[str, ...] = ()
-
-
 class _PatientJudge(Judge):
     """A judge that asks again what fails, where asking again can change anything.
 
     A check that fails is asked again in a fresh sandbox, and that answer counts: perhaps another
-    check had spoiled the state. Two kinds of failure need no second fork. Replies that are those
-    of a wrong answer of the bank, number for number, come from that mistake and from no state. And
-    a limit is hit for seconds on end: in the crowd the exercise is given up at once, since it will
-    be tried again alone; alone, each check has its one full chance.
+    check had spoiled the state. Three kinds of failure need no second fork. What a sandbox was
+    asked first met no other check's state. Replies that are those of a wrong answer of the bank,
+    number for number, come from that mistake and from no state. And a limit is hit for seconds on
+    end: in the crowd the exercise is given up at once, since it will be tried again alone; alone,
+    each check has its one full chance.
     """
 
     alone = False
@@ -101,7 +83,9 @@ class _PatientJudge(Judge):
             return super().outcomes(open_link)
         first = _opened(open_link)
         told = self._at_once(self.checks, *first)
-        opened = None if told is None else first
+        # One that took too long says so to the first check as well; it will be tried again alone.
+        late = getattr(first[0], "lost", None) == "timeout"
+        opened = first if told is not None or late else None
         found = told or {}
         # What was asked of a sandbox before anything else needs no other one.
         in_fresh = set(list(found)[:1])
@@ -465,12 +449,6 @@ def chapter_of(
     if not best or share[best] < _SOME:
         return hinted(name, stems), _("This notebook is of none of the chapters.")
     return best, ""
-
-
-def hinted(name: str, stems: Iterable[str]) -> str:
-    """The chapter that a file's name speaks of, or ""."""
-    found = [stem for stem in stems if stem in name]
-    return max(found, key=len, default="")
 
 
 def nothing(status: str, stem: str, *notes: str) -> SubmissionResult:

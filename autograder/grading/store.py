@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from autograder.grading.run import Graded
+from autograder.grading.graded import Graded
 from autograder.results import CheckResult, ExerciseResult, SubmissionResult
 
 FORMAT = 1
@@ -75,14 +75,14 @@ class Store:
     """The kept results below a folder."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
         self.failure = ""
 
     def path(self, data: bytes, seed: int, expected: str = "") -> Path:
         """Where the result of a submission is kept."""
         name = hashlib.sha256(data).hexdigest()
         suffix = f"-{expected}" if expected else ""
-        return self._folder / name[:2] / f"{name[2:]}-{seed}{suffix}.json"
+        return self.folder / name[:2] / f"{name[2:]}-{seed}{suffix}.json"
 
     def read(self, path: Path) -> tuple[Graded, str] | None:
         """What is kept there, and what it depends on; None where it is nothing that can be read."""

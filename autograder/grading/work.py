@@ -8,14 +8,14 @@ import threading
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-
-from autograder.engine import Engine
-from autograder.grading.run import Grader
 from autograder.grading.store import to_plain
 from autograder.results import ExerciseResult
+
+if TYPE_CHECKING:
+    from autograder.engine import Engine
+    from autograder.grading.run import Grader
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,12 @@ _graders: dict[Options, tuple[Engine, Grader]] = {}
 
 def prepare(options: Options) -> Grader:
     """This process's grader, made once."""
+    # The process that hands out the work may need none of them.
+    import torch  # noqa: PLC0415
+
+    from autograder.engine import Engine  # noqa: PLC0415
+    from autograder.grading.run import Grader  # noqa: PLC0415
+
     with _lock:
         if options not in _graders:
             # One thread: the engine's processes and the other workers have the other cores.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import median
@@ -14,6 +15,8 @@ from autograder.report.summary import CheckCount, ClassSummary, Mistake, Row
 
 _PAGE = Path(__file__).with_name("page.html")
 _BINS = 10
+# Letters of a word that fits into a column.
+_WHOLE = 24
 
 
 def page(summary: ClassSummary) -> str:
@@ -23,6 +26,7 @@ def page(summary: ClassSummary) -> str:
     body = "\n".join(
         [
             _facts(summary),
+            _contents(summary),
             _spread(summary),
             _submissions(summary.rows),
             _mistakes(summary.frequent, len(summary.rows)),
@@ -41,6 +45,17 @@ def _text(text: str) -> str:
     return "".join(f"<code>{part}</code>" if i % 2 else part for i, part in enumerate(parts))
 
 
+def _name(text: str) -> str:
+    """A name or a path that may go on in the next line where one of its words ends, only there."""
+    parts = (
+        f'<span class="whole">{html.escape(part)}</span>'
+        if len(part) <= _WHOLE
+        else html.escape(part)
+        for part in re.split(r"(?<=[/_ ])", text)
+    )
+    return "<wbr>".join(parts)
+
+
 def _number(value: float) -> str:
     return f"{value:g}"
 
@@ -56,6 +71,16 @@ def _facts(summary: ClassSummary) -> str:
         for name, value in facts
     )
     return f'<dl class="facts">{items}</dl>'
+
+
+def _contents(summary: ClassSummary) -> str:
+    """Ways to the tables: that of a large class is long."""
+    found = [("submissions", _("Submissions"))]
+    if summary.frequent:
+        found.append(("mistakes", _("Most frequent mistakes")))
+    found.append(("checks", _("Checks")))
+    links = "".join(f'<a href="#{name}">{html.escape(text)}</a>' for name, text in found)
+    return f"<nav>{links}</nav>"
 
 
 def _spread(summary: ClassSummary) -> str:
@@ -103,7 +128,7 @@ def _submissions(rows: Sequence[Row]) -> str:
         share = row.score / row.max_score if row.max_score else 0.0
         score = f"{_number(row.score)} / {_number(row.max_score)}"
         return (
-            f'<tr><td class="name">{html.escape(row.submission)}</td>'
+            f'<tr><td class="name">{_name(row.submission)}</td>'
             f"<td>{html.escape(row.chapter)}</td>"
             f'<td class="{row.status}">{row.status}</td>'
             f'<td class="n" data-value="{share:.6f}">{score}</td>'
@@ -139,7 +164,7 @@ def _mistakes(mistakes: Sequence[Mistake], total: int) -> str:
                 where = f'<a href="{html.escape(address)}">{where}</a>'
         return (
             f'<tr><td class="n" data-value="{item.count}">{item.count}</td>'
-            f'<td class="name"><code>{html.escape(item.name)}</code><br>'
+            f'<td class="name"><code>{_name(item.name)}</code><br>'
             f'<span class="tag">{html.escape(item.exercise)}</span></td>'
             f'<td class="text">{_text(" ".join(item.why.split()))}</td><td>{where}</td></tr>'
         )
@@ -167,7 +192,7 @@ def _checks(checks: Sequence[CheckCount]) -> str:
         bar = f'<span class="rate"><i style="width:{rate:.1%}"></i></span>'
         return (
             f"<tr><td>{html.escape(item.exercise)}</td>"
-            f'<td class="name"><code>{html.escape(item.name)}</code></td>'
+            f'<td class="name"><code>{_name(item.name)}</code></td>'
             f'<td class="text">{_text(item.asks)}</td><td>{kind}</td>'
             f'<td data-value="{rate:.6f}" style="white-space:nowrap">{bar}{shown}</td>'
             f'<td class="n" data-value="{item.answered}">{item.passed} / {item.answered}</td></tr>'

@@ -6,7 +6,7 @@ import io
 import json
 from pathlib import Path
 
-from autograder.grading.run import Graded
+from autograder.grading.graded import Graded
 from autograder.grading.store import write_whole
 from autograder.report.csvfile import write_rows
 from autograder.report.page import page
