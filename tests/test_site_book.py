@@ -220,7 +220,11 @@ class TestPage:
         assert "check&#39;s output" not in page
 
     def test_a_picture_has_its_words(self, page):
-        assert re.search(r'<img alt="One pixel\."[^>]*png"[^>]*320', page)
+        assert re.search(r'<img alt="One pixel\."[^>]*png"', page)
+
+    def test_a_picture_has_its_room_before_it_is_there(self, page):
+        """Attributes, for a style sheet that says `height: auto` leaves no room."""
+        assert re.search(r'<img [^>]*png" width="320" height="200" loading="lazy"', page)
 
     def test_formulas_are_mathml_with_numbers(self, page):
         assert page.count("<math") == 4

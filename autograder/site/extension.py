@@ -21,8 +21,12 @@ logger = logging.getLogger(__name__)
 ALTERNATIVES = "book_alternatives"
 
 EMPTY_HEADER = re.compile(r"<th\b([^>]*)>\s*(?:<p>\s*</p>)?\s*</th>")
+SIZED = re.compile(r'(<img\b[^>]*?) style="width: (\d+)px; height: (\d+)px;"([^>]*>)')
 OPENING = re.compile(r"[(\[“‘]*$")
 CLOSING = re.compile(r"[)\]”’.,;:!?]*")
+
+WIDE = 760  # px; a wider picture's letters are too small on a phone that shows all of it
+ONE_WORD = 24  # characters of code that a phone's line has room for
 
 LOOK = (".css", ".html", ".js", ".py", ".svg")
 
@@ -61,6 +65,8 @@ def describe_pictures(app: Sphinx, doctree: nodes.document) -> None:
         text = texts.get(Path(image["uri"]).stem)
         if text:
             image["alt"] = text
+        if float(str(image.get("width", "0")).removesuffix("px")) > WIDE:
+            image["classes"].append("wide")
 
 
 def lighten_scripts(
@@ -88,6 +94,17 @@ def leave_empty_corners_unnamed(
     """Make a table's empty corner a plain cell: it heads nothing (``html-page-context``)."""
     if "body" in context:
         context["body"] = EMPTY_HEADER.sub(r"<td\1></td>", context["body"])
+
+
+def give_pictures_their_room(
+    app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: Any
+) -> None:
+    """Say a picture's size where a browser reads it at once (``html-page-context``).
+
+    The page then does not jump when a picture arrives, and those far down can be fetched late.
+    """
+    if "body" in context:
+        context["body"] = SIZED.sub(r'\1 width="\2" height="\3" loading="lazy"\4', context["body"])
 
 
 def leave_out_authored_pages(app: Sphinx, config: Config) -> None:
@@ -160,6 +177,18 @@ class FormulasKeepPunctuation(SphinxPostTransform):
                 parent[at - 1] = nodes.Text(before[: -len(opening)])
 
 
+class ShortCodeInOneLine(SphinxPostTransform):
+    """Keeps `(B, T, d)` and other short code from being broken at its spaces."""
+
+    default_priority = 210
+
+    def run(self, **kwargs: Any) -> None:
+        """Mark the short ones for the style sheet."""
+        for code in self.document.findall(nodes.literal):
+            if len(code.astext()) <= ONE_WORD:
+                code["classes"].append("unbroken")
+
+
 class PlannedChapters(SphinxPostTransform):
     """Names a chapter that is still to come, where a page links to it."""
 
@@ -210,6 +239,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_html_math_renderer("mathml", (mathml.visit_inline, None), (mathml.visit_display, None))
     app.add_post_transform(ExerciseCards)
     app.add_post_transform(FormulasKeepPunctuation)
+    app.add_post_transform(ShortCodeInOneLine)
     app.add_post_transform(PlannedChapters)
     app.connect("config-inited", leave_out_authored_pages)
     app.connect("config-inited", notice_another_look)
@@ -217,6 +247,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("doctree-read", describe_pictures)
     app.connect("html-page-context", lighten_scripts, priority=900)
     app.connect("html-page-context", leave_empty_corners_unnamed)
+    app.connect("html-page-context", give_pictures_their_room)
     app.connect("build-finished", trim_site)
     app.add_js_file(None, body=SEARCH, priority=600)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
