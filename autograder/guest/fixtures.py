@@ -6,7 +6,7 @@ are nobody's secret and take part in no verdict.
 
 from __future__ import annotations
 
-import weakref
+import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -46,12 +46,16 @@ def squared_error() -> Callable[[nn.Module, tuple[Tensor, Tensor]], Tensor]:
 class Stream:
     """Numbers that can be seen once, one after another.
 
+    Args:
+        values: the numbers.
+        times: how often they come, one round after another.
+
     Attributes:
-        hoarded: whether whoever iterates kept more than a few of them.
+        hoarded: whether whoever went over all of them still held memory for each of them.
     """
 
-    def __init__(self, values: Sequence[float]) -> None:
-        self._values = tuple(values)
+    def __init__(self, values: Sequence[float], times: int = 1) -> None:
+        self._values, self._times = tuple(values), times
         self._begun = False
         self.hoarded = False
 
@@ -67,22 +71,17 @@ class Stream:
         return self._once()
 
     def _once(self) -> Iterator[float]:
-        alive: weakref.WeakSet[_Number] = weakref.WeakSet()
-        for value in self._values:
-            number = _Number(value)
-            alive.add(number)
-            yield number
-            del number
-            self.hoarded = self.hoarded or len(alive) > _FEW
-
-
-_FEW = 8
-
-
-class _Number(float):
-    """A float of which one can know whether it is still there."""
-
-    __hash__ = object.__hash__
+        tracing = tracemalloc.is_tracing()
+        tracemalloc.start()
+        before, _peak = tracemalloc.get_traced_memory()
+        for _round in range(self._times):
+            for value in self._values:
+                yield value + 0.0  # an object of its own
+        held = tracemalloc.get_traced_memory()[0] - before
+        if not tracing:
+            tracemalloc.stop()
+        # a list has 8 bytes for each number that it points to
+        self.hoarded = held > 8 * self._times * len(self._values)
 
 
 def both_ways(function: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
