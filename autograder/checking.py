@@ -18,6 +18,7 @@ returning and fails by raising, most simply through ``expect_*`` and :func:`fail
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import sys
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
@@ -87,6 +88,7 @@ class Exercise:
         forbid: bare names of torch functions that may not answer the exercise, such as
             ``scaled_dot_product_attention`` (a dotted name counts by its last part).
         given: name of the bank's wrong answer that is handed out (bug finding).
+        needs: packages that not every machine can have.
     """
 
     name: str
@@ -96,6 +98,7 @@ class Exercise:
     hints: tuple[str, str, str]
     forbid: tuple[str, ...] = ()
     given: str | None = None
+    needs: tuple[str, ...] = ()
     stem: str = ""
     checks: list[Check] = field(default_factory=list)
 
@@ -110,6 +113,17 @@ class Exercise:
     def id(self) -> str:
         """The exercise's name everywhere: ``<stem>.<name>``."""
         return f"{self.stem}.{self.name}"
+
+    @property
+    def missing(self) -> str:
+        """In one line, what the exercise cannot do without and is not installed here; or empty."""
+        names = [name for name in self.needs if importlib.util.find_spec(name) is None]
+        if not names:
+            return ""
+        return _(
+            "`{exercise}` needs {names}, which is not installed here and not to be had for Windows "
+            "and macOS: open the chapter in Colab for it. The other exercises work here."
+        ).format(exercise=self.name, names=", ".join(names))
 
     @property
     def points(self) -> float:

@@ -1408,6 +1408,7 @@ first_kernel = Exercise(
             "store m + log of the sum."
         ),
     ),
+    needs=("triton",),
 )
 
 
@@ -1489,6 +1490,7 @@ forward_kernel = Exercise(
             "store accumulator / total and m + log of the total."
         ),
     ),
+    needs=("triton",),
 )
 
 _KERNEL_STEP = _("Launch it on T = S = 16, one tile and one head, and compare line by line.")
@@ -1648,6 +1650,7 @@ dq_kernel = Exercise(
             "ds = p·(dp − delta); dq += ds k. Store dq·scale."
         ),
     ),
+    needs=("triton",),
 )
 
 dkv_kernel = Exercise(
@@ -1667,6 +1670,7 @@ dkv_kernel = Exercise(
             "dk += dsᵀ q. Store dk·scale and dv."
         ),
     ),
+    needs=("triton",),
 )
 
 

@@ -325,6 +325,10 @@ class Grader:
             if found.problem:
                 results[name] = _unreadable(item, found)
                 continue
+            if item.missing:  # of this machine: nothing is kept, and another may grade it
+                results[name] = _all_failed(item, item.missing, is_open=True)
+                aligned.note(item.missing)
+                continue
             code = program(aligned, name)
             calls[name] = code.calls
             modules = aligned.template.modules

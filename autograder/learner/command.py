@@ -95,6 +95,11 @@ def _print_checks(exercises: Sequence[Exercise], cells: Sequence[str]) -> int:
         answers = _run(cells, [exercise.name for exercise in exercises])
         reports = []
         for exercise in exercises:
+            if exercise.missing:
+                reports.append(Report(exercise.title, [Line(exercise.missing, passed=False)]))
+                possible += sum(item.points for item in exercise.checks if not item.hidden)
+                done = False
+                continue
             if exercise.name not in answers.namespace:
                 reports.append(_missing(exercise, answers.raised.get(exercise.name)))
                 possible += sum(item.points for item in exercise.checks if not item.hidden)
