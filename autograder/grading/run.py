@@ -103,7 +103,7 @@ class _PatientJudge(Judge):
                     return found | {item.name: replace(outcome, trace=[]) for item in rest}
         failed = {name: item for name, item in _failed(found).items() if name not in in_fresh}
         # many mistakes raise alike, and a spoiled state raises too
-        raised = {n for n, item in failed.items() if any("error" in reply for reply in item.trace)}
+        raised = {name for name, item in failed.items() if self._raised(name, item)}
         explained = set().union(
             *self._alike({n: item for n, item in failed.items() if n not in raised}).values()
         )
@@ -111,6 +111,12 @@ class _PatientJudge(Judge):
             if check.name in failed and check.name not in explained:
                 found[check.name] = self._in_fresh(check, open_link)
         return {check.name: found[check.name] for check in self.checks}
+
+    def _raised(self, name: str, outcome: Outcome) -> bool:
+        """Whether an exception is in what was replied. Of a test that a learner wrote, which is
+        handed functions, ``AssertionError`` is a reply like any other."""
+        errors = {reply["error"] for reply in outcome.trace if "error" in reply}
+        return bool(errors - {"AssertionError"} if name not in self.scripts() else errors)
 
     def _in_fresh(self, check: Check, open_link: OpenLink) -> Outcome:
         """What a check says over a link of its own."""
