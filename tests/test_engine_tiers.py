@@ -58,7 +58,7 @@ def test_the_corpus_in_the_second_tier(open_folder):
 
 @pytest.mark.usefixtures("second_tier")
 def test_the_engine_in_the_second_tier(open_folder):
-    chosen = "killed or scratch or close or function or module or draws"
+    chosen = "killed or scratch or close or function or module or draws or half or many"
     run_as_ordinary_user(open_folder, "landlock", "tests/test_engine.py", "-k", chosen)
 
 
