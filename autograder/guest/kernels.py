@@ -148,9 +148,11 @@ def launch(
             "set-up cell first"
         )
     names = list(kernel.arg_names)
-    copies = [_guarded(item) if isinstance(item, Tensor) else item for item in arguments]
+    interpreted = _interpreted(kernel)
+    device = "cpu" if interpreted else "cuda"
+    copies = [_guarded(item, device) if isinstance(item, Tensor) else item for item in arguments]
     outside: list[str] = []
-    if _interpreted(kernel):
+    if interpreted:
         regions = [
             (name, item.data_ptr(), item.data_ptr() + item.numel() * item.element_size())
             for name, item in zip(names, copies, strict=False)
@@ -166,7 +168,6 @@ def launch(
                 raise cause from None
             outside = [cause.access, cause.argument]
     else:
-        copies = [item.cuda() if isinstance(item, Tensor) else item for item in copies]
         kernel[tuple(grid)](*copies, **constants)
     tensors = [] if outside else [item.cpu() for item in copies if isinstance(item, Tensor)]
     return {"missing": False, "outside": outside, "tensors": tensors}
@@ -201,8 +202,8 @@ def _patched_once() -> Iterator[None]:
         interpreter._patch_lang = patch
 
 
-def _guarded(tensor: Tensor) -> Tensor:
-    """A copy in the middle of memory of its own."""
-    around = torch.zeros(tensor.numel() + 2 * _GUARD, dtype=tensor.dtype)
+def _guarded(tensor: Tensor, device: str) -> Tensor:
+    """A copy in the middle of memory of its own: on a GPU, what leaves it breaks nothing else."""
+    around = torch.zeros(tensor.numel() + 2 * _GUARD, dtype=tensor.dtype, device=device)
     copy = around[_GUARD : _GUARD + tensor.numel()].view(tensor.shape)
     return copy.copy_(tensor)
