@@ -122,7 +122,7 @@ pytest: $(BOOK)
 nbval: $(READY)  ## run the worked notebooks again and compare their outputs
 	$(PY) -m pytest -p tests.notebooks.text_only --nbval --nbval-sanitize-with tests/nbval.cfg \
 	  --nbval-cell-timeout 300 \
-	  -p no:cacheprovider solutions/notebooks
+	  -p no:cacheprovider -n 2 --dist loadfile solutions/notebooks
 
 test: system  ## everything that CI runs
 	$(MAKE) check

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 from autograder import chapters
 from autograder.compose import execute, notebook
@@ -43,13 +47,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SourceError as error:
         print(error, file=sys.stderr)
         return 2
-    for stem in args.chapters or order:
-        try:
-            composed = compose(load(stem, root, order, address))
-            problems += _deal_with(Files(root, stem), composed, args)
-        except SourceError as error:
-            print(error, file=sys.stderr)
-            return 2
+    to_run: list[tuple[Files, Composed]] = []
+    try:
+        for stem in args.chapters or order:
+            files, composed = Files(root, stem), compose(load(stem, root, order, address))
+            problems += _compare(files, composed) if args.check else _write(files, composed)
+            to_run.append((files, composed))
+        if args.run or args.execute:
+            _run(to_run, keep_outputs=args.execute)
+    except SourceError as error:
+        print(error, file=sys.stderr)
+        return 2
     if args.check and not args.chapters:
         for line in orphans(root, order):
             print(line)
@@ -57,24 +65,48 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1 if problems else 0
 
 
-def _deal_with(files: Files, composed: Composed, args: argparse.Namespace) -> int:
-    """Do with one chapter what was asked; return the number of stale files."""
-    if args.check:
-        stale = list(drift(files, composed))
-        for line in stale:
-            print(line)
-        return len(stale)
+def _compare(files: Files, composed: Composed) -> int:
+    """Name the stale files, and return how many there are."""
+    stale = list(drift(files, composed))
+    for line in stale:
+        print(line)
+    return len(stale)
+
+
+def _write(files: Files, composed: Composed) -> int:
     for path in write_composed(files, composed):
         print(f"wrote {_short(path, files)}")
-    if args.run or args.execute:
-        start = time.perf_counter()
-        executed, did_run = execute.run(files, composed.worked)
-        if did_run:
-            seconds = time.perf_counter() - start
-            print(f"ran   {_short(files.executed, files)} ({seconds:.0f} s)")
-        if args.execute and write(files.worked, notebook.dumps(notebook.text_outputs(executed))):
-            print(f"wrote {_short(files.worked, files)}, with outputs")
     return 0
+
+
+def _run(chapters_to_run: Sequence[tuple[Files, Composed]], *, keep_outputs: bool) -> None:
+    """Run worked notebooks, as many at a time as there are processors: each uses one."""
+    at_a_time = min(len(chapters_to_run), os.cpu_count() or 1)
+    with ProcessPoolExecutor(at_a_time, get_context("spawn")) as pool:
+        jobs = {
+            pool.submit(_timed, files, composed.worked): files
+            for files, composed in chapters_to_run
+        }
+        try:
+            for job in as_completed(jobs):
+                files = jobs[job]
+                executed, seconds = job.result()
+                if seconds is not None:
+                    print(f"ran   {_short(files.executed, files)} ({seconds:.0f} s)", flush=True)
+                if keep_outputs and write(
+                    files.worked, notebook.dumps(notebook.text_outputs(executed))
+                ):
+                    print(f"wrote {_short(files.worked, files)}, with outputs")
+        except SourceError:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _timed(files: Files, worked: dict[str, Any]) -> tuple[dict[str, Any], float | None]:
+    """The notebook with its outputs, and how long it ran; None where a kept run was there."""
+    start = time.perf_counter()
+    executed, did_run = execute.run(files, worked)
+    return executed, time.perf_counter() - start if did_run else None
 
 
 def _short(path: Path, files: Files) -> str:
