@@ -26,8 +26,8 @@ class Progress:
         self.done = 0
         self.kept = 0
         self._bar = self.stream.isatty() and not quiet
-        self._start = time.monotonic()
-        self._said = self._start
+        self._said = time.monotonic()
+        self._first: float | None = None  # when the first one was graded
         self._shown = ""
 
     def advance(self, name: str, *, kept: bool = False) -> None:
@@ -37,15 +37,14 @@ class Progress:
         if self.quiet:
             return
         now = time.monotonic()
+        if self._first is None and not kept:
+            self._first = now
         if self._bar:
             self._draw(name, now)
         elif now - self._said >= _LOG_EVERY:
             self._said = now
-            self.say(
-                _("{done} of {total} graded, about {left} left").format(
-                    done=self.done, total=self.total, left=_duration(self._left(now))
-                )
-            )
+            done = _("{done} of {total} graded").format(done=self.done, total=self.total)
+            self.say(done + self._estimate(now))
 
     def say(self, text: str) -> None:
         """A line of its own."""
@@ -57,15 +56,19 @@ class Progress:
         """Take the bar away."""
         self._clear()
 
-    def _left(self, now: float) -> float:
+    def _estimate(self, now: float) -> str:
+        """What is left, once two were graded: the first one waited for the machinery to start."""
         graded = self.done - self.kept
-        return (now - self._start) / max(graded, 1) * (self.total - self.done)
+        if graded <= 1 or self._first is None:
+            return ""
+        left = (now - self._first) / (graded - 1) * (self.total - self.done)
+        return _(", about {left} left").format(left=_duration(left))
 
     def _draw(self, name: str, now: float) -> None:
         full = round(_WIDTH * self.done / max(self.total, 1))
         line = (
-            f"{'█' * full}{'░' * (_WIDTH - full)} {self.done}/{self.total} "
-            f"{_('about {left} left').format(left=_duration(self._left(now)))}  {name[-30:]}"
+            f"{'█' * full}{'░' * (_WIDTH - full)} {self.done}/{self.total}"
+            f"{self._estimate(now)}  {name[-30:]}"
         )
         print("\r" + line.ljust(len(self._shown)), end="", file=self.stream, flush=True)
         self._shown = line
