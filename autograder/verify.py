@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
@@ -225,7 +226,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     try:
         stems = args.chapters or chapters.stems()
-        report = verify(stems, args.seeds, workers=args.workers, progress=_progress)
+        report = verify(stems, args.seeds, workers=args.workers, progress=_Progress())
     except SourceError as error:
         print(error, file=sys.stderr)
         return 2
@@ -241,6 +242,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1 if report.failures else 0
 
 
-def _progress(name: str, done: int, total: int) -> None:
-    if sys.stderr.isatty():
-        print(f"\r{done}/{total} {name:60}", end="\n" if done == total else "", file=sys.stderr)
+class _Progress:
+    """Says which exercise is proved: on one line of a terminal, now and then in a log."""
+
+    every = 20.0  # seconds
+
+    def __init__(self) -> None:
+        self._said = time.monotonic()
+
+    def __call__(self, name: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if sys.stderr.isatty():
+            print(f"\r{done}/{total} {name:60}", end="\n" * (done == total), file=sys.stderr)
+        elif now - self._said >= self.every:
+            self._said = now
+            print(f"{done} of {total} exercises proved", file=sys.stderr, flush=True)
