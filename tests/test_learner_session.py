@@ -232,3 +232,24 @@ class TestUnderNbgrader:
     def test_validating_is_no_grading(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("NBGRADER_EXECUTION", "validate")
         assert self.points(shifted=tinychapter.answer("shifted")) is None
+
+    @pytest.mark.parametrize(
+        ("names", "says"),
+        [
+            ({}, "is not defined yet"),
+            ({"shifted": tinychapter.answer("shifted", "rows_untouched")}, "✘"),
+        ],
+    )
+    def test_validating_says_what_is_wrong_where_nbgrader_looks(
+        self,
+        names: dict[str, Any],
+        says: str,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        # nbgrader takes a grade cell that wrote to standard error for a failed one
+        monkeypatch.setenv("NBGRADER_EXECUTION", "validate")
+        assert self.points(**names) is None
+        assert says in capsys.readouterr().err
+        self.points(shifted=tinychapter.answer("shifted"))
+        assert capsys.readouterr().err == ""

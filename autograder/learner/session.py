@@ -108,9 +108,12 @@ def check(exercise_id: str) -> float | None:
         exercise_id: ``<chapter>.<name>``, such as ``"attention.masked_softmax"``.
 
     Returns:
-        None; under nbgrader's own execution the points of all checks, as it wants them.
+        None; under nbgrader's own execution the points of all checks, as it wants them. Where
+        `nbgrader validate` runs the notebook, what is not right is said on standard error: that
+        is how it knows that a cell failed, and the text is what it shows.
     """
-    grading = os.environ.get("NBGRADER_EXECUTION") == "autograde"
+    execution = os.environ.get("NBGRADER_EXECUTION")
+    grading, validating = execution == "autograde", execution == "validate"
     exercise = known.find(exercise_id)
     if isinstance(exercise, str):
         print(exercise)
@@ -126,11 +129,16 @@ def check(exercise_id: str) -> float | None:
         print(
             _("✘ `{name}` is not defined yet: run the cell above first, then check again.").format(
                 name=exercise.name
-            )
+            ),
+            file=sys.stderr if validating else sys.stdout,
         )
         return None
     try:
-        show(report(exercise, _session.look(exercise, target)))
+        look = _session.look(exercise, target)
+        if validating and not all(item.passed for item in look.result.checks):
+            print(report(exercise, look).text(), file=sys.stderr)
+        else:
+            show(report(exercise, look))
     except KeyboardInterrupt:
         print(_("✘ Interrupted: the check had not finished. Is there a loop that does not end?"))
     return None
