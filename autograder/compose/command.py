@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
@@ -81,7 +81,22 @@ def _write(files: Files, composed: Composed) -> int:
 
 def _run(chapters_to_run: Sequence[tuple[Files, Composed]], *, keep_outputs: bool) -> None:
     """Run worked notebooks, as many at a time as there are processors: each uses one."""
+    for files, executed, seconds in _executed(chapters_to_run):
+        if seconds is not None:
+            print(f"ran   {_short(files.executed, files)} ({seconds:.0f} s)", flush=True)
+        if keep_outputs and write(files.worked, notebook.dumps(notebook.text_outputs(executed))):
+            print(f"wrote {_short(files.worked, files)}, with outputs")
+
+
+def _executed(
+    chapters_to_run: Sequence[tuple[Files, Composed]],
+) -> Iterator[tuple[Files, dict[str, Any], float | None]]:
+    """The chapters' notebooks with their outputs, as they are done; see :func:`_timed`."""
     at_a_time = min(len(chapters_to_run), os.cpu_count() or 1)
+    if at_a_time == 1:  # another process would only import everything once more
+        for files, composed in chapters_to_run:
+            yield (files, *_timed(files, composed.worked))
+        return
     with ProcessPoolExecutor(at_a_time, get_context("spawn")) as pool:
         jobs = {
             pool.submit(_timed, files, composed.worked): files
@@ -89,17 +104,9 @@ def _run(chapters_to_run: Sequence[tuple[Files, Composed]], *, keep_outputs: boo
         }
         try:
             for job in as_completed(jobs):
-                files = jobs[job]
-                executed, seconds = job.result()
-                if seconds is not None:
-                    print(f"ran   {_short(files.executed, files)} ({seconds:.0f} s)", flush=True)
-                if keep_outputs and write(
-                    files.worked, notebook.dumps(notebook.text_outputs(executed))
-                ):
-                    print(f"wrote {_short(files.worked, files)}, with outputs")
-        except SourceError:
+                yield (jobs[job], *job.result())
+        finally:
             pool.shutdown(cancel_futures=True)
-            raise
 
 
 def _timed(files: Files, worked: dict[str, Any]) -> tuple[dict[str, Any], float | None]:
