@@ -23,4 +23,6 @@ def environment() -> dict[str, str]:
     for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "SYSTEMROOT"):
         if name in os.environ:
             env[name] = os.environ[name]
+    # else each thread reserves 64 MiB of addresses for itself, of which a sandbox has few
+    env["MALLOC_ARENA_MAX"] = "1"
     return env
