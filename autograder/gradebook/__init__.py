@@ -10,6 +10,8 @@
     how ``nbgrader`` itself grades and releases with this engine;
 ``books``
     grades and comments of a whole class into the gradebook;
+``feedback``
+    the pages of ``nbgrader generate_feedback``, faster;
 ``export``
     grades as CSV that a spreadsheet cannot mistake for formulas;
 ``command``

@@ -53,6 +53,7 @@ def configure(c: Any, root: Path = COURSE) -> None:
         f"{OURS}.preprocessors.Comments",
         "nbgrader.preprocessors.AssignLatePenalties",
     ]
+    c.GenerateFeedback.exporter_class = f"{OURS}.feedback.FeedbackPages"
     c.ExportApp.plugin_class = f"{OURS}.export.SafeCsv"
 
 

@@ -1,0 +1,84 @@
+"""nbgrader's feedback pages, written faster: what most submissions share is rendered once.
+
+nbconvert parses each finished page a second time, to give pictures a text and to make cells of its
+own layout focusable; that takes more than half of the time. nbgrader's page has another layout, and
+only markdown and outputs can bring a picture, so here the pieces are looked at, not the page.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any
+
+from bs4 import BeautifulSoup
+from jinja2 import pass_context
+from nbconvert.exporters import HTMLExporter
+from nbconvert.exporters.templateexporter import TemplateExporter
+from nbconvert.filters import Highlight2HTML
+from nbconvert.filters.widgetsdatatypefilter import WidgetsDataTypeFilter
+
+from autograder.i18n import _
+
+_KEPT = 4096  # pieces; a chapter's notebook has some 150, most of which all learners share
+_PICTURE_WITHOUT_TEXT = re.compile(r"<img\b(?![^>]*\balt\s*=)", re.IGNORECASE)
+
+
+class FeedbackPages(HTMLExporter):
+    """HTML as nbgrader's template lays it out; see the module's description."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._rendered = lru_cache(_KEPT)(self._render)
+
+    def from_notebook_node(  # type: ignore[override]  # as nbconvert's own differs from its base
+        self, nb: Any, resources: dict[str, Any] | None = None, **kw: Any
+    ) -> tuple[str, dict[str, Any]]:
+        """See nbconvert."""
+        language = nb.metadata.get("language_info", {})
+        lexer = language.get("pygments_lexer", language.get("name"))
+        resources = self._init_resources(resources)
+        widgets = WidgetsDataTypeFilter(
+            notebook_metadata=self._nb_metadata, parent=self, resources=resources
+        )
+        self.register_filter("highlight_code", self.filters.get("highlight_code", _code(lexer)))
+        self.register_filter("filter_data_type", widgets)
+        page, resources = TemplateExporter.from_notebook_node(self, nb, resources, **kw)
+        return _with_texts(page), resources
+
+    @pass_context
+    def markdown2html(self, context: Any, source: str) -> str:
+        """Markdown as HTML whose every element is closed: one cell cannot break the next."""
+        if context.get("cell", {}).get("attachments"):
+            return _closed(HTMLExporter.markdown2html(self, context, source))
+        path = context.get("resources", {}).get("metadata", {}).get("path", "")
+        return self._rendered(source, path if self.embed_images else "")
+
+    def _render(self, source: str, path: str) -> str:
+        return _closed(
+            HTMLExporter.markdown2html(self, {"resources": {"metadata": {"path": path}}}, source)
+        )
+
+
+@lru_cache(maxsize=8)
+def _code(lexer: str | None) -> Any:
+    highlight = Highlight2HTML(pygments_lexer=lexer)
+
+    @lru_cache(_KEPT)
+    def colored(source: str, language: str | None, magic: str | None) -> str:
+        metadata = {} if magic is None else {"magics_language": magic}
+        return str(highlight(source, language=language, metadata=metadata))
+
+    def highlight_code(source: str, language: str | None = None, metadata: Any = None) -> str:
+        return colored(source, language, (metadata or {}).get("magics_language"))
+
+    return highlight_code
+
+
+def _closed(html: str) -> str:
+    return str(BeautifulSoup(html, features="html.parser"))
+
+
+def _with_texts(page: str) -> str:
+    text = _("No description has been provided for this image")
+    return _PICTURE_WITHOUT_TEXT.sub(f'<img alt="{text}"', page)
