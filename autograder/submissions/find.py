@@ -126,7 +126,7 @@ def _in_folder(root: Path) -> Iterator[Submission]:
         wanted, wrong = _sorted_out(files, alone=here != root and not folders)
         if here == root and not folders and not wanted:
             wrong = files
-        below = any(holder in here.parents for holder in holders)
+        below = any(parent in holders for parent in here.parents)
         for name in wanted:
             yield from _in_file(here / name, (here / name).relative_to(root).as_posix())
         if here == root:
