@@ -694,8 +694,8 @@ def dropout_is_on_the_hidden_numbers(answer: Answer, cases: Cases) -> None:
             alike and varies and right_mean,
             seen=_("In training, what is dropped is not the numbers of width F."),
             cause=_(
-                "Dropout is missing, stands behind down, drops whole positions, or does not enlarge "
-                "what it keeps."
+                "Dropout is missing, stands behind down, drops whole positions, or does not "
+                "enlarge what it keeps."
             ),
             next_step=_("Apply nn.Dropout(dropout) between the activation and down."),
         )
