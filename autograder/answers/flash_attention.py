@@ -1362,6 +1362,79 @@ def row_by_row(flash_forward: Callable[..., tuple[Tensor, Tensor]]) -> None:
                     assert abs(float(sums[t]) - float(scores.logsumexp(0))) < 5e-3
 
 
+_DRAWN = "q, k, v = normal(2, T, 4) * scale, normal(2, S, 4), normal(2, S, 4)"
+_IN_HALF_TOO = {
+    "for causal in (False, True)": (
+        "for causal, dtype in ((False, torch.float32), (True, torch.float32), "
+        "(False, torch.float16), (True, torch.float16))"
+    ),
+    _DRAWN: "if dtype == torch.float16 and (scale, shift) != (1.0, 0.0):\n"
+    "                        continue\n"
+    f"                    {_DRAWN}\n"
+    "                    q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)",
+    "assert output.shape == expected.shape": "assert output.dtype == dtype",
+    'scores.logsumexp(-1), atol=5e-3), "logsumexp"': (
+        'scores.float().logsumexp(-1), atol=5e-3), "logsumexp"'
+    ),
+}
+right_edit(
+    "flash_forward_test",
+    "in_half_too",
+    _IN_HALF_TOO,
+    style="half precision too, and its dtypes",
+)
+right_edit(
+    "flash_forward_test",
+    "as_exact_as_float64_is",
+    {
+        _DRAWN: f"{_DRAWN}\n                    q, k, v = q.double(), k.double(), v.double()",
+        "assert output.shape == expected.shape": (
+            "assert output.dtype == logsumexp.dtype == torch.float64"
+        ),
+        'expected, atol=5e-3), "the output"': 'expected, rtol=1e-9, atol=1e-9), "the output"',
+        'logsumexp(-1), atol=5e-3), "logsumexp"': (
+            'logsumexp(-1), rtol=1e-9, atol=1e-9), "logsumexp"'
+        ),
+    },
+    style="in float64, to its last places",
+)
+# Another dtype is no substitute for what is not compared, or never called.
+wrong_edit(
+    "flash_forward_test",
+    "logsumexp_not_compared_in_half_either",
+    {
+        **{old: new for old, new in _IN_HALF_TOO.items() if "logsumexp" not in old},
+        'assert torch.allclose(logsumexp, scores.logsumexp(-1), atol=5e-3), "logsumexp"': "pass",
+    },
+    why=_("Only the output is compared: a wrong logsumexp passes, and backward will use it."),
+    see="flash-test",
+    rung=3,
+    form_of="logsumexp_not_compared",
+)
+wrong_edit(
+    "flash_forward_test",
+    "no_query_without_keys_in_half_either",
+    {**_IN_HALF_TOO, _SIZES: "((8, 8), (7, 11))"},
+    why=_("T is never larger than S, so no query is without keys, and NaN in such rows passes."),
+    see="flash-test",
+    rung=3,
+    form_of="no_query_without_keys",
+)
+wrong_edit(
+    "flash_forward_test",
+    "only_dtypes",
+    {
+        **{old: new for old, new in _IN_HALF_TOO.items() if "logsumexp" not in old},
+        'assert torch.allclose(output, expected, atol=5e-3), "the output"': "pass",
+        'assert torch.allclose(logsumexp, scores.logsumexp(-1), atol=5e-3), "logsumexp"': "pass",
+    },
+    why=_("Dtypes are asserted and no values: whatever is computed passes."),
+    see="flash-test",
+    rung=1,
+    form_of="only_shapes",
+)
+
+
 # --- flash_backward --------------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import wraps
 from itertools import pairwise
 from typing import Any, cast
 
@@ -783,6 +784,18 @@ test_writing = Exercise(
 _Tiled = Callable[..., _Forward]
 
 
+def _in_any_dtype(compute: _Tiled) -> _Tiled:
+    """The same, with the dtypes that the docstring promises: no mistake shows by its dtype."""
+
+    @wraps(compute)
+    def flash_forward(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> _Forward:
+        wide = torch.promote_types(q.dtype, torch.float32)
+        output, logsumexp = compute(q.to(wide), k.to(wide), v.to(wide), **options)
+        return output.to(q.dtype), logsumexp.to(wide)
+
+    return flash_forward
+
+
 def _tiled(
     *,
     start: float = -math.inf,
@@ -794,11 +807,10 @@ def _tiled(
     late: bool = False,
     zeros: bool = True,
     scaled: Callable[[int], float] = math.sqrt,
-    block_limit: int = 1 << 30,
-    write_into: bool = False,
 ) -> _Tiled:
     """A tiled attention, right by default; each option makes another mistake."""
 
+    @_in_any_dtype
     def flash_forward(
         q: Tensor,
         k: Tensor,
@@ -809,14 +821,11 @@ def _tiled(
         block_k: int = 64,
     ) -> _Forward:
         T, S, d = q.shape[-2], k.shape[-2], q.shape[-1]
-        if write_into:
-            q.div_(scaled(d))
         output = torch.zeros_like(q)
-        logsumexp = torch.full(q.shape[:-1], -math.inf)
-        block_k = min(block_k, block_limit)
+        logsumexp = q.new_full(q.shape[:-1], -math.inf)
         for t in range(0, T, block_q):
-            rows = q[..., t : t + block_q, :] / (1.0 if write_into else scaled(d))
-            m = torch.full(rows.shape[:-1], start)
+            rows = q[..., t : t + block_q, :] / scaled(d)
+            m = rows.new_full(rows.shape[:-1], start)
             total = torch.zeros_like(m)
             accumulator = torch.zeros_like(rows)
             position = torch.arange(t, t + rows.shape[-2]) + offset(T, S) + int(late)
@@ -844,23 +853,17 @@ def _tiled(
     return flash_forward
 
 
-def _at_once(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    causal: bool = False,
-    block_q: int = 64,
-    block_k: int = 64,
-) -> _Forward:
-    output, logsumexp = _attend(q, k, v, causal)
-    return output.to(q.dtype), logsumexp.to(torch.float32)
+@_in_any_dtype
+def _at_once(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, **tiles: int) -> _Forward:
+    return _attend(q, k, v, causal)
 
 
+@_in_any_dtype
 def _no_mask(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, **tiles: int) -> _Forward:
-    return _at_once(q, k, v)
+    return _attend(q, k, v)
 
 
+@_in_any_dtype
 def _no_maximum(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, **tiles: int) -> _Forward:
     powers = torch.exp(_scores(q, k, causal))
     total = powers.sum(-1, keepdim=True)
