@@ -1270,22 +1270,25 @@ def _values_masked(
     return (weights * _full(mask, q, k)) @ v, weights
 
 
+def _low(scores: Tensor) -> float:
+    # Half precision has no -1e9: a mistake must show by its values, not by an error there.
+    return max(-1e9, torch.finfo(scores.dtype).min)
+
+
 _infinite = _filling(lambda scores, mask: scores.masked_fill(~mask, -torch.inf))
-_billion = _filling(
-    lambda scores, mask: scores.masked_fill(~mask, max(-1e9, torch.finfo(scores.dtype).min))
-)
+_billion = _filling(lambda scores, mask: scores.masked_fill(~mask, _low(scores)))
 _ignored = _filling(lambda scores, _mask: scores)
-_inverted = _filling(lambda scores, mask: scores.masked_fill(mask, -1e9))
+_inverted = _filling(lambda scores, mask: scores.masked_fill(mask, _low(scores)))
 _zero_fill = _filling(lambda scores, mask: scores * mask)
 _weak_fill = _filling(lambda scores, mask: scores.masked_fill(~mask, -5.0))
 _first_sequence = _filling(
     # without a batch there is no other sequence
     lambda scores, mask: scores.masked_fill(
-        ~(mask[:1] if mask.dim() > 2 else mask).expand_as(mask), -1e9
+        ~(mask[:1] if mask.dim() > 2 else mask).expand_as(mask), _low(scores)
     )
 )
 _first_query = _filling(
-    lambda scores, mask: scores.masked_fill(~mask[..., :1, :].expand_as(mask), -1e9)
+    lambda scores, mask: scores.masked_fill(~mask[..., :1, :].expand_as(mask), _low(scores))
 )
 
 

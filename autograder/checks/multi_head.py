@@ -1625,7 +1625,7 @@ def wrong_axes_are_caught(answer: Answer, cases: Cases) -> None:
     def causal(scores: Tensor) -> Tensor:
         T = scores.shape[-1]
         allowed = torch.ones(T, T, dtype=torch.bool).tril()
-        return scores.masked_fill(~allowed, -1e9).softmax(dim=-1)
+        return scores.masked_fill(~allowed, -torch.inf).softmax(dim=-1)
 
     wrong = {
         "over_queries": _model(soft=lambda scores: scores.softmax(dim=-2)),
