@@ -21,7 +21,7 @@ from nbconvert.filters.widgetsdatatypefilter import WidgetsDataTypeFilter
 from autograder.i18n import _
 
 _KEPT = 4096  # pieces; a chapter's notebook has some 150, most of which all learners share
-_PICTURE_WITHOUT_TEXT = re.compile(r"<img\b(?![^>]*\balt\s*=)", re.IGNORECASE)
+_PICTURE_WITHOUT_TEXT = re.compile(r"<img\b(?![^>]*\salt\s*=)", re.IGNORECASE)
 
 
 class FeedbackPages(HTMLExporter):
@@ -30,6 +30,7 @@ class FeedbackPages(HTMLExporter):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._rendered = lru_cache(_KEPT)(self._render)
+        self._colored = lru_cache(_KEPT)(self._color)
 
     def from_notebook_node(  # type: ignore[override]  # as nbconvert's own differs from its base
         self, nb: Any, resources: dict[str, Any] | None = None, **kw: Any
@@ -37,11 +38,15 @@ class FeedbackPages(HTMLExporter):
         """See nbconvert."""
         language = nb.metadata.get("language_info", {})
         lexer = language.get("pygments_lexer", language.get("name"))
+
+        def highlight_code(code: str, language: str | None = None, metadata: Any = None) -> str:
+            return self._colored(lexer, code, language, (metadata or {}).get("magics_language"))
+
         resources = self._init_resources(resources)
         widgets = WidgetsDataTypeFilter(
             notebook_metadata=self._nb_metadata, parent=self, resources=resources
         )
-        self.register_filter("highlight_code", self.filters.get("highlight_code", _code(lexer)))
+        self.register_filter("highlight_code", self.filters.get("highlight_code", highlight_code))
         self.register_filter("filter_data_type", widgets)
         page, resources = TemplateExporter.from_notebook_node(self, nb, resources, **kw)
         return _with_texts(page), resources
@@ -59,20 +64,12 @@ class FeedbackPages(HTMLExporter):
             HTMLExporter.markdown2html(self, {"resources": {"metadata": {"path": path}}}, source)
         )
 
-
-@lru_cache(maxsize=8)
-def _code(lexer: str | None) -> Any:
-    highlight = Highlight2HTML(pygments_lexer=lexer)
-
-    @lru_cache(_KEPT)
-    def colored(source: str, language: str | None, magic: str | None) -> str:
-        metadata = {} if magic is None else {"magics_language": magic}
-        return str(highlight(source, language=language, metadata=metadata))
-
-    def highlight_code(source: str, language: str | None = None, metadata: Any = None) -> str:
-        return colored(source, language, (metadata or {}).get("magics_language"))
-
-    return highlight_code
+    def _color(
+        self, lexer: str | None, code: str, language: str | None, magics_language: str | None
+    ) -> str:
+        metadata = {"magics_language": magics_language} if magics_language else None
+        highlight = Highlight2HTML(pygments_lexer=lexer, parent=self)
+        return str(highlight(code, language=language, metadata=metadata))
 
 
 def _closed(html: str) -> str:
