@@ -680,6 +680,36 @@ _forward(
     rung=3,
 )
 _forward(
+    "skipping_ends_a_tile_late",
+    {"t + bq + S - T)": "t + bq + S - T + 1)"},
+    _(
+        "The loop goes one key too far: where a tile ends at the diagonal, one more is computed and "
+        "masked as a whole."
+    ),
+    see=_CAUSAL,
+    rung=3,
+)
+_forward(
+    "maximum_over_hidden_scores",
+    {
+        "            if causal:\n"
+        "                key = torch.arange(s, s + keys.shape[-2], device=q.device)\n"
+        "                scores = scores.masked_fill(key > position.unsqueeze(-1), -math.inf)\n"
+        "            m_new = torch.maximum(m, scores.amax(dim=-1))\n": (
+            "            m_new = torch.maximum(m, scores.amax(dim=-1))\n"
+            "            if causal:\n"
+            "                key = torch.arange(s, s + keys.shape[-2], device=q.device)\n"
+            "                scores = scores.masked_fill(key > position.unsqueeze(-1), -math.inf)\n"
+        ),
+    },
+    _(
+        "The maximum is taken before the mask: a large score that a query does not see makes all "
+        "of its weights vanish."
+    ),
+    see=_CAUSAL,
+    rung=3,
+)
+_forward(
     "last_keys_dropped",
     {"range(0, end, block_k)": "range(0, end // block_k * block_k, block_k)"},
     _("The number of tiles is rounded down: keys in a last tile that is not full take no part."),
@@ -1591,6 +1621,45 @@ _backward(
     rung=3,
 )
 _backward(
+    "skipping_begins_a_tile_early",
+    {"max(0, s - (S - T)) // block_q": "max(0, s - 1 - (S - T)) // block_q"},
+    _(
+        "The loop begins one query too early: where a tile begins at the diagonal, one before it is "
+        "computed and masked as a whole."
+    ),
+    rung=3,
+)
+_backward(
+    "mask_by_multiplication",
+    {
+        "scores = scores.masked_fill(key > query.unsqueeze(-1), -math.inf)\n": (
+            "seen = key <= query.unsqueeze(-1)\n"
+        ),
+        "p = torch.exp(scores - logsumexp[..., rows].unsqueeze(-1))": (
+            "p = torch.exp(scores - logsumexp[..., rows].unsqueeze(-1))\n"
+            "            p = p * seen if causal else p"
+        ),
+    },
+    _(
+        "Hidden weights are made first and then multiplied by 0. A hidden score may be far above "
+        "the logsumexp of what is seen: its exponential is ∞, and ∞ · 0 is NaN."
+    ),
+    rung=3,
+)
+_backward(
+    "delta_in_half_precision",
+    {
+        "(grad_output.to(wide) * output.to(wide)).sum(dim=-1)": (
+            "(grad_output * output).sum(dim=-1).to(wide)"
+        )
+    },
+    _(
+        "D is multiplied and summed in half precision, and made wide afterwards: it is rounded, "
+        "and infinite from 65,520 on, which large gradients reach."
+    ),
+    rung=3,
+)
+_backward(
     "last_keys_dropped",
     {"range(0, S, block_k)": "range(0, S // block_k * block_k, block_k)"},
     _("The number of tiles is rounded down: the last keys get no gradient and give none."),
@@ -1968,6 +2037,15 @@ _rows(
     rung=3,
 )
 _rows(
+    "low_number_behind_the_end",
+    {'other=float("-inf")': "other=-1000.0"},
+    _(
+        "What stands behind the end is loaded as a number that is low for most scores. Scores may "
+        "be lower than that; only −∞ is below them all."
+    ),
+    rung=3,
+)
+_rows(
     "out_of_bounds_load",
     {', mask=columns < S, other=float("-inf"))': ")"},
     _(
@@ -2239,6 +2317,12 @@ _kernel(
     rung=3,
 )
 _kernel(
+    "skipping_ends_a_tile_late",
+    {"tile * BLOCK_Q + BLOCK_Q + S - T)": "tile * BLOCK_Q + BLOCK_Q + S - T + 1)"},
+    _("The loop goes one key too far: where a tile ends at the diagonal, one more is loaded."),
+    rung=3,
+)
+_kernel(
     "tiles_without_a_mask_on_the_diagonal",
     {
         "whole = tl.maximum(0, tl.minimum(S, tile * BLOCK_Q + S - T + 1))": (
@@ -2319,6 +2403,17 @@ _kernel(
         ),
     },
     _("Sum and accumulator are rounded to half precision in every step; keep them in tl.float32."),
+)
+_kernel(
+    "accumulator_rounded_after_the_product",
+    {
+        'tl.dot(p.to(v.dtype), v, accumulator, input_precision="ieee")': (
+            'tl.dot(p.to(v.dtype), v, accumulator, input_precision="ieee")'
+            ".to(v.dtype).to(tl.float32)"
+        )
+    },
+    _("The accumulator is rounded to half precision in every step; keep it in tl.float32."),
+    form_of="accumulator_in_half_precision",
 )
 _kernel(
     "scores_in_half_precision",
@@ -2604,6 +2699,23 @@ _both_kernels(
     _("A last tile is loaded without a mask, and rows that are not there are read."),
 )
 _both_kernels(
+    "skipping_is_a_tile_off",
+    {"tile * BLOCK_Q + BLOCK_Q + S - T)": "tile * BLOCK_Q + BLOCK_Q + S - T + 1)"},
+    {"tile * BLOCK_K - (S - T))": "tile * BLOCK_K - 1 - (S - T))"},
+    _("The loop goes one row too far: where a tile ends at the diagonal, one more is loaded."),
+    rung=3,
+)
+_both_kernels(
+    "keys_behind_the_end_have_score_zero",
+    {"allowed = keys[None, :] < S\n": "allowed = keys[None, :] >= 0\n"},
+    None,
+    _(
+        "Keys behind the end are loaded as 0, and their score is 0. That is no harm as long as "
+        "exp(0 − logsumexp) is finite; where all scores are far below zero, it is not."
+    ),
+    rung=3,
+)
+_both_kernels(
     "out_of_bounds_store",
     {"(dq * scale).to(q.dtype), mask=inside[:, None])": "(dq * scale).to(q.dtype))"},
     {"dv.to(k.dtype), mask=keys[:, None] < S)": "dv.to(k.dtype))"},
@@ -2639,6 +2751,15 @@ _both_kernels(
     {'k, dq, input_precision="ieee")': 'k, dq, input_precision="ieee").to(q.dtype).to(tl.float32)'},
     {'g, dv, input_precision="ieee")': 'g, dv, input_precision="ieee").to(q.dtype).to(tl.float32)'},
     _("The sum is rounded to half precision in every step; keep it in tl.float32 to the end."),
+)
+wrong_edit(
+    "flash_backward_dkv_kernel",
+    "dk_summed_in_half_precision",
+    {'q, dk, input_precision="ieee")': 'q, dk, input_precision="ieee").to(q.dtype).to(tl.float32)'},
+    why=_("The sum is rounded to half precision in every step; keep it in tl.float32 to the end."),
+    see="flash-triton-backward",
+    rung=2,
+    form_of="summed_in_half_precision",
 )
 _both_kernels(
     "softmax_of_the_tile",

@@ -61,6 +61,18 @@ def _scores(q: Tensor, k: Tensor, causal: bool) -> Tensor:
     return scores
 
 
+def _hidden_spike(cases: Cases) -> tuple[Tensor, Tensor, Tensor]:
+    """T = S = 6, scores near 1 for the first three keys, near 400 for those that follow.
+
+    With a causal mask the first three queries do not see the large ones: what stands under the mask
+    must neither be a maximum nor be multiplied by 0 after exp.
+    """
+    q, k, v = _case(cases, 2, d=4, T=6, S=6)
+    q[..., 0], k[..., 0] = 20.0, 0.0
+    k[..., 3:, 0] = 40.0
+    return q, k, v
+
+
 def _gradients(
     q: Tensor, k: Tensor, v: Tensor, grad_output: Tensor, causal: bool = False
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -610,6 +622,13 @@ def large_logits_stay_finite(answer: Answer, cases: Cases) -> None:
             found = answer(q, k, v, causal=causal, block_q=4, block_k=3)
             # scores of 500 in float32 are off by 6e-5, and the output by as much
             _expect_forward(found, _attend(q, k, v, causal), cause=cause, atol=1e-3)
+    q, k, v = _hidden_spike(cases)
+    _expect_forward(
+        answer(q, k, v, causal=True, block_q=4, block_k=3),
+        _attend(q, k, v, True),
+        cause=_("Scores that the mask hides are taken into the maximum."),
+        atol=1e-3,  # as above
+    )
 
 
 @forward.check(points=1, hidden=True)
@@ -640,17 +659,41 @@ def tiles_nobody_sees_are_skipped(answer: Answer, cases: Cases) -> None:
         run = answer.run((q, k, v), options, meter=True)
         _expect_forward(run.value, _attend(q, k, v, causal), cause=_("The mask is wrong."))
         work.append(run.meter["flops"] or run.meter["total"])
-    _expect_skipped(answer, *work)
+    _expect_work_skipped(answer, *work)
 
 
-def _expect_skipped(answer: Answer, full: int, causal: int) -> None:
-    """Of 5 × 5 tiles, 15 hold something that is seen: 0.6 of the work."""
-    skipped = causal < 0.8 * full
-    answer.note(skipped)
+def _expect_skipped(
+    answer: Answer, done: float, needed: float, whole: float, *, seen: str, next_step: str
+) -> None:
+    """Nothing is done for tiles in which no query sees a key.
+
+    Args:
+        done: work or traffic with a causal mask.
+        needed: that of the tiles that hold something seen.
+        whole: that of all tiles.
+    """
+    # 0 where every such tile is skipped, 1 where none is; a loop that ends a tile too late is at
+    # 0.4 with 5 × 5 tiles, and at 0.67 with 3 × 3
+    in_vain = (done - needed) / (whole - needed)
+    answer.note("skipped" if in_vain < 0.2 else "some" if in_vain < 0.85 else "none")
     expect(
-        skipped,
-        seen=_("With causal=True as much is computed as without, or nearly so."),
-        cause=_("Tiles above the diagonal are computed and masked, not skipped."),
+        in_vain < 0.2,
+        seen=seen,
+        cause=_(
+            "The loop goes a tile too far, or tiles above the diagonal are masked and not skipped."
+        ),
+        next_step=next_step,
+    )
+
+
+def _expect_work_skipped(answer: Answer, full: int, causal: int) -> None:
+    """Of 5 × 5 tiles, 15 hold something that is seen: 0.6 of the work."""
+    _expect_skipped(
+        answer,
+        causal,
+        0.6 * full,
+        full,
+        seen=_("With causal=True, tiles are computed in which no query sees a key."),
         next_step=_("Work out the last key that the last query of a tile sees, and stop there."),
     )
 
@@ -1110,6 +1153,13 @@ def saved_values_are_used(answer: Answer, cases: Cases) -> None:
     cause = _("exp(score) overflows before it is divided: subtract the logsumexp first.")
     # scores of 250 in float32 are off by 3e-5, times inputs of 25
     _expect_gradients(found, _gradients(*given, g), cause=cause, atol=1e-2)
+    given = _hidden_spike(cases)
+    _expect_gradients(
+        _run_backward(answer, given, g[:, :6], causal=True).value,
+        _gradients(*given, g[:, :6], True),
+        cause=_("Weights that the mask hides are made first and multiplied by 0: ∞ · 0 is NaN."),
+        atol=1e-2,  # scores of 400 in float32 are off by 3e-5, times inputs of 40
+    )
 
 
 @backward.check(points=1, hidden=True)
@@ -1131,6 +1181,19 @@ def half_precision_gradients_sum_in_float32(answer: Answer, cases: Cases) -> Non
         cause=_("Gradients are added up in half precision, and each addition is rounded."),
         atol=1e-2,
     )
+    # D is 131,072 here, which half precision has not; all gradients are 0, as all values are alike
+    # and what two equal queries hand back cancels.
+    q, k, _values = _case(cases, d=d, T=4, S=6)
+    q[1::2] = q[::2]
+    g = torch.full((4, d), 2048.0)
+    g[1::2] *= -1
+    q, k, v, g = q.half(), k.half(), torch.full((6, d), 8.0).half(), g.half()
+    _expect_gradients(
+        answer(q, k, v, *_saved(q, k, v), g, block_q=4, block_k=3),
+        _gradients(q, k, v, g),
+        cause=_("D is computed in half precision, where it becomes infinite."),
+        atol=0.1,  # float32 numbers of 131,072 are 0.016 apart, and D is subtracted
+    )
 
 
 @backward.check(points=1, hidden=True)
@@ -1143,7 +1206,7 @@ def tiles_nobody_saw_are_skipped(answer: Answer, cases: Cases) -> None:
         run = _run_backward(answer, given, g, causal=causal, blocks=(8, 8), meter=True)
         _expect_gradients(run.value, _gradients(*given, g, causal), cause=_("The mask is wrong."))
         work.append(run.meter["flops"] or run.meter["total"])
-    _expect_skipped(answer, *work)
+    _expect_work_skipped(answer, *work)
 
 
 @backward.check(points=1, hidden=True)
@@ -1456,6 +1519,7 @@ def large_scores_in_rows(answer: Answer, cases: Cases) -> None:
     rising = torch.linspace(-400.0, 300.0, 20)
     x = torch.stack([rising, rising.flip(0), rising - 500, rising + 500]) + cases.normal(4, 20)
     _expect_rows(answer, x, 8, atol=2e-3)  # float32 numbers of 800 are 6e-5 apart
+    _expect_rows(answer, cases.normal(2, 20) - 16_000, 8, atol=2e-3)  # 1e-3 apart
 
 
 @first_kernel.check(points=1, hidden=True)
@@ -1582,6 +1646,16 @@ def kernel_half_precision(answer: Answer, cases: Cases) -> None:
         atol=HALF[torch.float16],
         logsumexp_atol=HALF_LOGSUMEXP,
     )
+    # All weights are alike, and the values' sum grows to some thousand and comes back to 0.
+    values = 64 + 32 * cases.uniform(1, 55, WIDTH)
+    _expect_kernel(
+        answer,
+        torch.zeros_like(q),
+        k,
+        torch.cat([values, -values], dim=1).half(),
+        cause=_("The accumulator is rounded to half precision in every step."),
+        atol=HALF[torch.float16],
+    )
 
 
 @forward_kernel.check(points=1, hidden=True)
@@ -1624,13 +1698,13 @@ def kernel_skips_tiles(answer: Answer, cases: Cases) -> None:
     cause = _("A tile that is seen is skipped, or the mask is wrong.")
     counts = _counted(_expect_kernel(answer, q, k, v, causal=True, cause=cause, meter=True))
     # of 3 × 3 tiles of keys and values 6 are seen
-    need = n * WIDTH + 6 * 2 * BLOCK * WIDTH
-    skipped = counts["loaded"] <= 1.2 * need
-    answer.note(skipped)
-    expect(
-        skipped,
+    once, tile = n * WIDTH, 2 * BLOCK * WIDTH
+    _expect_skipped(
+        answer,
+        counts["loaded"],
+        once + 6 * tile,
+        once + 9 * tile,
         seen=_("Keys are loaded that no query of the tile sees."),
-        cause=_("The loop runs to S, and tiles above the diagonal are masked, not skipped."),
         next_step=_("End the loop behind the last key that the tile's last query sees."),
     )
 
@@ -1731,6 +1805,19 @@ def _backward_checks(exercise: Exercise, *, of_keys: bool) -> None:
         given = case(cases, 1, 16 + cases.integer(1, 16), 16 + cases.integer(1, 16))
         cause = _("Rows behind the end take part, or the last rows are not stored.")
         _expect_backward_kernel(answer, *given, of_keys=of_keys, cause=cause)
+        # All scores near −140: a key that is not there would have 0, and a weight of e¹⁴⁰.
+        q, k, v, g = given
+        q[..., 0], k[..., 0] = 20.0, k[..., 0] - 28.0
+        _expect_backward_kernel(
+            answer,
+            q,
+            k,
+            v,
+            g,
+            of_keys=of_keys,
+            cause=_("Keys behind the end get a weight, which is infinite where scores are low."),
+            atol=1e-2,  # scores of 140 in float32 are off by 1e-5, times inputs of 28
+        )
 
     @exercise.check(points=1)
     def gradient_causal(answer: Answer, cases: Cases) -> None:
@@ -1769,6 +1856,13 @@ def _backward_checks(exercise: Exercise, *, of_keys: bool) -> None:
         _expect_backward_kernel(
             answer, q.half(), k.half(), v.half(), g.half(), of_keys=of_keys, cause=cause, atol=9e-3
         )
+        if of_keys:
+            # The same for dk: all weights are alike, and the queries' sum comes back to 0.
+            q[:, : T // 2] = 64 + 64 * cases.uniform(1, T // 2, WIDTH)
+            q[:, T // 2 :] = -q[:, : T // 2]
+            g = g[:, :1].expand_as(g) / 16
+            q, k, v, g = q.half(), torch.zeros_like(k).half(), v.half(), g.half()
+            _expect_backward_kernel(answer, q, k, v, g, of_keys=True, cause=cause, atol=9e-3)
 
     @exercise.check(points=1, hidden=True)
     def gradient_tiles_are_skipped(answer: Answer, cases: Cases) -> None:
@@ -1781,15 +1875,19 @@ def _backward_checks(exercise: Exercise, *, of_keys: bool) -> None:
                 answer, *given, of_keys=of_keys, causal=True, cause=cause, meter=True
             )
         )
-        # the tensors of the tile once, and two tiles for each of the 6 of 9 that are seen, with
-        # two numbers more per row
-        need = 2 * n * (WIDTH + 1) + 6 * 2 * BLOCK * (WIDTH + 1)
-        skipped = counts["loaded"] <= 1.2 * need
-        answer.note(skipped)
-        expect(
-            skipped,
+        # The tile's two tensors once, two more for each of the 6 of 9 tiles that are seen; the two
+        # numbers of each row come with the queries.
+        once, tile = 2 * n * WIDTH, 2 * BLOCK * WIDTH
+        if of_keys:
+            tile += 2 * BLOCK
+        else:
+            once += 2 * n
+        _expect_skipped(
+            answer,
+            counts["loaded"],
+            once + 6 * tile,
+            once + 9 * tile,
             seen=_("More is loaded than the tiles that hold something seen."),
-            cause=_("The loop runs over tiles in which no query sees a key."),
             next_step=_("Work out the first or last tile that matters, and loop from or to there."),
         )
 
