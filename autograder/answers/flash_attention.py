@@ -457,8 +457,8 @@ _blocks(
         "k[start : start + block] @ q * scale": "(k @ q * scale)[start : start + block]",
     },
     _(
-        "The scores of all keys are computed and then cut into blocks. The result is right, but "
-        "the tensor of length S was to be avoided."
+        "For all keys at once something is computed, their scores or the keys scaled, and then cut "
+        "into blocks. The result is right, but the tensor of length S was to be avoided."
     ),
     rung=3,
 )
@@ -1116,7 +1116,10 @@ _borrowed(
 _borrowed(
     "maximum_still_from_zero",
     _FROM_ZERO,
-    _("One bug is left: the running maximum starts at 0, which is larger than some rows' scores."),
+    _(
+        "One bug is left: the running maximum starts at a number, which is larger than all scores of "
+        "some rows. Only −∞ is below them all."
+    ),
     rung=3,
 )
 _borrowed(
@@ -2696,7 +2699,10 @@ _both_kernels(
     "out_of_bounds_load",
     {"k = tl.load(k_ptr + k_at, mask=keys[:, None] < S, other=0.0)": "k = tl.load(k_ptr + k_at)"},
     {"q = tl.load(q_ptr + q_at, mask=inside[:, None], other=0.0)": "q = tl.load(q_ptr + q_at)"},
-    _("A last tile is loaded without a mask, and rows that are not there are read."),
+    _(
+        "Rows are read that are not there: a last tile is loaded without a mask, or the loop begins "
+        "before the first row."
+    ),
 )
 _both_kernels(
     "skipping_is_a_tile_off",
