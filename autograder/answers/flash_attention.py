@@ -452,6 +452,26 @@ _blocks(
     _("The loop ends after the first block."),
 )
 _blocks(
+    "logsumexp_in_base_two",
+    {"m + torch.log(total)": "m + torch.log2(total)"},
+    _("The sum's logarithm is taken in base 2, and m is natural: the two do not add up."),
+    rung=3,
+)
+_blocks(
+    "divided_in_every_block",
+    {
+        "accumulator * factor + p @ v[start : start + block]": (
+            "(accumulator * factor + p @ v[start : start + block]) / total"
+        ),
+        "accumulator / total": "accumulator",
+    },
+    _(
+        "The sum is divided by the total after each block, and what was divided is divided again "
+        "with the next. Divide once, at the end."
+    ),
+    rung=3,
+)
+_blocks(
     "all_scores_at_once",
     {
         "k[start : start + block] @ q * scale": "(k @ q * scale)[start : start + block]",
@@ -685,6 +705,20 @@ _forward(
     _(
         "The loop goes one key too far: where a tile ends at the diagonal, one more is computed and "
         "masked as a whole."
+    ),
+    see=_CAUSAL,
+    rung=3,
+)
+_forward(
+    "hidden_scores_are_the_lowest_number",
+    {
+        "scores.masked_fill(key > position.unsqueeze(-1), -math.inf)": (
+            "scores.masked_fill(key > position.unsqueeze(-1), torch.finfo(wide).min)"
+        )
+    },
+    _(
+        "Hidden scores are set to the lowest number and not to −∞: a query that sees no key has a "
+        "maximum then, and averages over values that are hidden."
     ),
     see=_CAUSAL,
     rung=3,
@@ -1491,6 +1525,24 @@ _backward(
     "delta_added",
     {_SPREAD: "p * (dp + delta[..., rows].unsqueeze(-1)) * scale"},
     _("D is subtracted from dP, not added."),
+    rung=3,
+)
+_backward(
+    "dk_scaled_twice",
+    {
+        "queries, g = q[..., rows, :].to(wide), ": "queries, g = q[..., rows, :].to(wide) * scale, ",
+        "queries @ keys.transpose(-2, -1) * scale": "queries @ keys.transpose(-2, -1)",
+    },
+    _(
+        "The queries are scaled before the scores, and the scaled ones are used again for dk, whose "
+        "scores' gradient holds the scale already: dk has it twice."
+    ),
+    rung=3,
+)
+_backward(
+    "delta_from_the_queries",
+    {"output.to(wide)).sum(dim=-1)": "q.to(wide)).sum(dim=-1)"},
+    _("D is the sum of grad_output · output; here the queries stand in the output's place."),
     rung=3,
 )
 _backward(
@@ -2620,6 +2672,13 @@ _both_kernels(
     _(
         "delta is summed over the tile's keys only; it belongs to the whole row, and was handed over."
     ),
+    rung=3,
+)
+_both_kernels(
+    "scaled_twice",
+    {"(dq * scale)": "(dq * scale * scale)"},
+    {"(dk * scale)": "(dk * scale * scale)"},
+    _("The scores are divided by √d once, so that their gradient holds the scale once, not twice."),
     rung=3,
 )
 _both_kernels(
