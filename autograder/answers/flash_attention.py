@@ -452,7 +452,7 @@ _blocks(
     _("The loop ends after the first block."),
 )
 _blocks(
-    "logsumexp_in_base_two",
+    "sum_alone_in_base_two",
     {"m + torch.log(total)": "m + torch.log2(total)"},
     _("The sum's logarithm is taken in base 2, and m is natural: the two do not add up."),
     rung=3,
