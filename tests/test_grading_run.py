@@ -273,6 +273,24 @@ def test_a_spoiled_state_costs_nothing_when_all_is_asked_at_once() -> None:
     assert at_once.score == one_by_one.score > 0
 
 
+UNKNOWN = """
+def padding_mask(ids, padding_id=0):
+    return (ids == ids.flatten()[-1]).unsqueeze(-2)
+"""
+
+
+@pytest.mark.parametrize("answer", [UNKNOWN, SPOILED])
+def test_checks_that_fail_alike_in_the_opposite_order_share_a_fresh_sandbox(answer: str) -> None:
+    """A mistake that nobody foresaw costs two sandboxes; a state that is spoiled, one a check."""
+    engine = _AtOnce()
+    answers = {**AUTHOR.reference, "padding_mask": answer}
+    result = grade(Grader(engine), saved(AUTHOR.notebook(answers))).result
+    checks = next(e for e in result.exercises if e.id.endswith("padding_mask")).checks
+    opened = sum(name == "padding_mask" for name, _cells in engine.opened)
+    assert sum(not check.passed and not check.diagnosis for check in checks) > 1
+    assert opened == (2 if answer == UNKNOWN else len(checks))
+
+
 @pytest.mark.parametrize(("reason", "score"), [("timeout", 0), ("crashed", 1), ("garbled", 1)])
 def test_a_link_that_is_lost_with_all_questions(reason: str, score: int) -> None:
     """What took too long is tried alone at once; anything else is found out check by check."""

@@ -60,11 +60,12 @@ class _PatientJudge(Judge):
     """A judge that asks again what fails, where asking again can change anything.
 
     A check that fails is asked again in a fresh sandbox, and that answer counts: perhaps another
-    check had spoiled the state. Three kinds of failure need no second fork. What a sandbox was
-    asked first met no other check's state. Replies that are those of a wrong answer of the bank,
-    number for number, come from that mistake and from no state. And a limit is hit for seconds on
-    end: in the crowd the exercise is given up at once, since it will be tried again alone; alone,
-    each check has its one full chance.
+    check had spoiled the state. Several that fail share one sandbox, where they fail alike in the
+    opposite order; else each has its own. Three kinds of failure need no second fork. What a
+    sandbox was asked first met no other check's state. Replies that are those of a wrong answer of
+    the bank, number for number, come from that mistake and from no state. And a limit is hit for
+    seconds on end: in the crowd the exercise is given up at once, since it will be tried again
+    alone; alone, each check has its one full chance.
     """
 
     alone = False
@@ -107,16 +108,31 @@ class _PatientJudge(Judge):
         explained = set().union(
             *self._alike({n: item for n, item in failed.items() if n not in raised}).values()
         )
-        for check in self.checks:
-            if check.name in failed and check.name not in explained:
-                found[check.name] = self._in_fresh(check, open_link)
-        return {check.name: found[check.name] for check in self.checks}
+        rest = [c for c in self.checks if c.name in failed and c.name not in explained]
+        return {c.name: found[c.name] for c in self.checks} | self._again(rest, found, open_link)
 
     def _raised(self, name: str, outcome: Outcome) -> bool:
         """Whether an exception is in what was replied. Of a test that a learner wrote, which is
         handed functions, ``AssertionError`` is a reply like any other."""
         errors = {reply["error"] for reply in outcome.trace if "error" in reply}
         return bool(errors - {"AssertionError"} if name not in self.scripts() else errors)
+
+    def _again(
+        self, checks: Sequence[Check], found: Mapping[str, Outcome], open_link: OpenLink
+    ) -> dict[str, Outcome]:
+        """What checks say in fresh sandboxes: in one, where they say there what they said before.
+
+        Asked without those that passed, and the last one first, a spoiled state would show. Where
+        a single reply differs, every check gets a sandbox of its own.
+        """
+        fresh: dict[str, Outcome] = {}
+        if len(checks) > 1 and all(found[check.name].key for check in checks):
+            second = self._at_once(checks[::-1], *_opened(open_link)) or {}
+            if all(found[c.name].key == second.get(c.name, _NOTHING).key for c in checks):
+                return second
+            # what a sandbox was asked first met no other check's state
+            fresh = dict(list(second.items())[:1])
+        return {c.name: fresh.get(c.name) or self._in_fresh(c, open_link) for c in checks}
 
     def _in_fresh(self, check: Check, open_link: OpenLink) -> Outcome:
         """What a check says over a link of its own."""
@@ -251,6 +267,9 @@ class _PatientJudge(Judge):
                 traces = self.fingerprints()
                 bank.write(self.exercise, self.seed, traces)
             return traces
+
+
+_NOTHING = Outcome([])
 
 
 def _failed(outcomes: Mapping[str, Outcome]) -> dict[str, Outcome]:
