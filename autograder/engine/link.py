@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar, cast
 
+import torch
 from torch import Tensor
 
 from autograder.answer import LinkLost
@@ -30,6 +31,7 @@ T = TypeVar("T")
 Ask = Callable[[dict[str, Any]], dict[str, Any]]
 _PART = 2**16
 _MAX_FILES = 2_048
+_INTEGERS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8})
 _CORES = os.cpu_count() or 1
 _TICK = 0.2  # seconds between looks at a process that takes its time
 
@@ -367,7 +369,7 @@ def _weight(ask: Any) -> int:
         item = pending.pop()
         if isinstance(item, Tensor):
             elements += item.numel()
-            if item.numel() and not item.is_floating_point() and not item.is_complex():
+            if item.numel() and item.dtype in _INTEGERS:
                 product *= max(1, int(item.long().abs().max()))
         elif type(item) is int:
             product *= max(1, abs(item))

@@ -105,12 +105,15 @@ def to_plain(value: Any, opaque: Callable[[Any], Opaque] | None = None) -> Any:
 
 
 def _copy_tensor(tensor: Tensor) -> Tensor:
-    if tensor.numel() * tensor.element_size() > MAX_TENSOR_BYTES:
+    if tensor.numel() * tensor.dtype.itemsize > MAX_TENSOR_BYTES:
         raise NotPlain(f"a tensor larger than {MAX_TENSOR_BYTES} bytes")
     if tensor.dtype not in DTYPE_NAMES:
         raise NotPlain(f"a tensor of dtype {tensor.dtype}")
     if tensor.layout != torch.strided:
         raise NotPlain(f"a tensor of layout {tensor.layout}")
-    plain = tensor.detach().to("cpu")
-    plain = plain.as_subclass(Tensor) if type(plain) is not Tensor else plain
+    plain = tensor.detach()
+    if type(plain) is not Tensor:
+        plain = plain.as_subclass(Tensor)
+    if plain.device.type != "cpu":
+        plain = plain.to("cpu")
     return plain.clone(memory_format=torch.contiguous_format)

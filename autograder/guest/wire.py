@@ -176,15 +176,16 @@ def _tensor_from_bytes(data: bytes) -> Tensor:
     if dims > _MAX_DIMS or len(data) < start:
         raise Garbled("a tensor's shape")
     shape = struct.unpack_from(f"<{dims}I", data, 2)
+    elements = math.prod(shape)
     # the product of the sizes that are not zero bounds the strides of an empty tensor as well
-    if math.prod(n for n in shape if n) >= _MAX_SIZE:
+    if (elements or math.prod(n for n in shape if n)) >= _MAX_SIZE:
         raise Garbled("a tensor's size")
-    if math.prod(shape) * dtype.itemsize != len(data) - start:
+    if elements * dtype.itemsize != len(data) - start:
         raise Garbled("a tensor's length")
     if len(data) == start:
         return torch.empty(shape, dtype=dtype)
     memory = bytearray(memoryview(data)[start:])
     # a byte other than 0 and 1 is no bool: what torch does with it is undefined
-    if dtype is torch.bool and int(torch.frombuffer(memory, dtype=torch.uint8).max()) > 1:
+    if dtype is torch.bool and memory.translate(None, b"\0\1"):
         raise Garbled("a bool that is none")
-    return torch.frombuffer(memory, dtype=dtype).reshape(shape)
+    return torch.frombuffer(memory, dtype=dtype).view(shape)
