@@ -56,15 +56,21 @@ def answer(target: Any) -> Answer:
 
 
 def copying(tmp_path: Path, load: str = ", mask=at < n", store: str = ", mask=at < n") -> Any:
-    """A kernel that copies a vector; Triton reads its source from the file."""
-    path = tmp_path / f"copy_{abs(hash((load, store)))}.py"
-    path.write_text(SETUP + COPY.format(load=load, store=store), encoding="utf-8")
+    """A kernel that copies a vector."""
+    source = COPY.format(load=load, store=store)
+    return loaded(tmp_path, "copy", source)
+
+
+def loaded(tmp_path: Path, name: str, source: str) -> Any:
+    """A kernel from a file of its own: Triton reads its source there."""
+    path = tmp_path / f"{name}_{abs(hash(source))}.py"
+    path.write_text(SETUP + source, encoding="utf-8")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.copy
+    return getattr(module, name)
 
 
 def run(kernel: Any, n: int = 20, *, meter: bool = True) -> Any:
@@ -103,13 +109,81 @@ def test_what_leaves_its_tensor_is_stopped_and_named(
 
 @linux
 def test_the_interpreter_is_left_as_it_was(tmp_path: Path) -> None:
+    from triton.language import core
     from triton.runtime import interpreter
 
-    before = dict(vars(interpreter.interpreter_builder)), interpreter._patch_lang
+    semantic = type(interpreter.interpreter_semantic)
+    owners = (interpreter, interpreter.tl, core, core.dtype, core.tensor, semantic)
+    builder = interpreter.interpreter_builder
+
+    def now() -> list[dict[str, Any]]:
+        # of modules what a launch replaces: Triton itself leaves traces of a launch in them
+        names = ("_patch_lang", "_get_np_dtype", "block_type", "__eq__", "__init__", "cast")
+        kept = [{name: vars(owner).get(name) for name in names} for owner in owners]
+        running = ("grid_dim", "grid_idx")  # where a launch has come to
+        return [*kept, {k: v for k, v in vars(builder).items() if k not in running}]
+
+    run(copying(tmp_path))
+    before = now()
     run(copying(tmp_path, load=""))
-    after = {k: v for k, v in vars(interpreter.interpreter_builder).items() if k in before[0]}
-    assert (after, interpreter._patch_lang) == before
+    assert now() == before
     assert torch.equal(run(copying(tmp_path)).value["tensors"][1], torch.arange(20.0))
+
+
+MIXED = """
+@triton.jit
+def mixed(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < n, other=-1.0)
+    column, row = x[:, None], (at * 3 - n // 2)[None, :].to(tl.float32) / 7
+    half = (x.to(tl.float16) / (at + 3).to(tl.float16))[:, None] / 3 + row.to(tl.float16)
+    both = tl.where((at[:, None] > row) & (at[None, :] % 3 != 1), half.to(tl.float32), 2 - column)
+    wide = tl.dot(both, tl.trans(both), input_precision="ieee") + (at.to(tl.int64) * -5)[:, None]
+    y = tl.sum(wide, axis=0) / tl.max(wide, axis=1) + (1 << at) - (-at >> 1)
+    tl.store(y_ptr + at, y + tl.exp2(-x * x) + tl.minimum(x, n), mask=at < n)
+"""
+
+
+@linux
+@pytest.mark.parametrize("n", [16, 11])
+def test_the_shorter_way_through_the_interpreter_leads_to_the_same_numbers(
+    tmp_path: Path, n: int
+) -> None:
+    """Mixed kinds and widths of numbers, scalars on either side, broadcasts of all sorts."""
+    mixed = loaded(tmp_path, "mixed", MIXED)
+    x = torch.linspace(-3, 3, n)
+    shorter = launch(mixed, [1], [x, torch.zeros(n), n], {"BLOCK": 16})["tensors"][1]
+    plain = torch.zeros(n)
+    mixed[(1,)](x, plain, n, BLOCK=16)
+    assert torch.equal(shorter, plain)
+    assert len(set(plain.tolist())) == n
+
+
+@linux
+def test_what_the_interpreter_refuses_is_refused_on_the_shorter_way_too(tmp_path: Path) -> None:
+    from triton.runtime.errors import InterpreterError
+
+    mixed = loaded(tmp_path, "mixed", MIXED)
+    for number, line in enumerate(
+        (
+            "x_ptr * 2",
+            "(x_ptr + at) * (y_ptr + at)",
+            "x_ptr + 0.5",
+            "at[:, None] + tl.arange(0, 2 * BLOCK)[None, :, None]",
+            "at + tl.arange(0, 2 * BLOCK)",
+            "tl.zeros((12, BLOCK), tl.float32)",
+            "tl.dot(at[:, None].to(tl.float32), at[None, :].to(tl.float16))",
+        )
+    ):
+        source = COPY.format(load="", store="").replace("    x =", f"    z = {line}\n    x =")
+        kernel = loaded(tmp_path, f"refused_{number}", source.replace("copy", f"refused_{number}"))
+        x = torch.zeros(16)
+        launch(mixed, [1], [x, x.clone(), 16], {"BLOCK": 16})  # whose types are known from then on
+        with pytest.raises(InterpreterError) as plain:
+            kernel[(1,)](x, x.clone(), 16, BLOCK=16)
+        with pytest.raises(type(plain.value.__cause__)) as shorter:
+            launch(kernel, [1], [x, x.clone(), 16], {"BLOCK": 16})
+        assert repr(shorter.value) == repr(plain.value.__cause__), line
 
 
 @linux

@@ -7,10 +7,9 @@ kernel (in the learner's own notebook, where there is a GPU) is launched and not
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ import torch
 from torch import Tensor
 
 from autograder.guest import no_triton
+from autograder.guest.interpreter import quick
 
 # Triton reads it when it is imported, and torch imports Triton when it pleases: so this must be
 # known before. What is there already was set by a notebook, or by who starts a process.
@@ -101,6 +101,9 @@ class Watch:
         addresses = pointers.data[np.broadcast_to(mask.data, pointers.data.shape)]
         if self.regions is not None and addresses.size:
             size = max(1, pointers.get_element_ty().primitive_bitwidth // 8)
+            low, high = int(addresses.min()), int(addresses.max()) + size
+            if any(first <= low and high <= end for _name, first, end in self.regions):
+                return int(addresses.size)
             inside = np.zeros(addresses.shape, dtype=bool)
             for _name, first, end in self.regions:
                 inside |= (addresses >= first) & (addresses + size <= end)
@@ -159,7 +162,7 @@ def launch(
             if isinstance(item, Tensor)
         ]
         try:
-            with Watch(regions), _patched_once(), np.errstate(all="ignore"):
+            with Watch(regions), quick(), np.errstate(all="ignore"):
                 kernel[tuple(grid)](*copies, **constants)
         except Exception as error:
             # the interpreter wraps what the kernel raised
@@ -177,29 +180,6 @@ def _interpreted(kernel: Any) -> bool:
     """Whether the interpreter runs this kernel, and Triton's own functions that it calls."""
     library = sys.modules["triton.language.standard"]
     return hasattr(kernel, "rewrite") and hasattr(library.max, "rewrite")
-
-
-@contextlib.contextmanager
-def _patched_once() -> Iterator[None]:
-    """Let the interpreter patch Triton's modules once a launch, and not at every ``tl.max``.
-
-    That is a third of its time.
-    """
-    interpreter: Any = sys.modules["triton.runtime.interpreter"]
-    patch = interpreter._patch_lang
-    done: dict[int, Any] = {}
-
-    def once(function: Any) -> Any:
-        module = id(function.__globals__)
-        if module not in done:
-            done[module] = patch(function)
-        return done[module]
-
-    interpreter._patch_lang = once
-    try:
-        yield
-    finally:
-        interpreter._patch_lang = patch
 
 
 def _guarded(tensor: Tensor, device: str) -> Tensor:

@@ -1,0 +1,211 @@
+"""Shorter ways through Triton's interpreter, to the same numbers.
+
+The interpreter carries each operation of a kernel out with numpy. On tiles of a few hundred numbers
+that is quick; what takes its time is the Python around it: types that are made anew for every
+result and compared by their names, casts and broadcasts that change nothing, and sums computed once
+more for an assertion that nobody makes. Here these are found once and looked up from then on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+# The functions that are replaced were read in these versions. Others run as they are, slower.
+_READ = ("3.7.",)
+
+
+@contextlib.contextmanager
+def quick() -> Iterator[None]:
+    """While active, what Triton's interpreter computes costs less of Python."""
+    interpreter: Any = sys.modules["triton.runtime.interpreter"]
+    core: Any = sys.modules["triton.language.core"]
+    with contextlib.ExitStack() as stack:
+        replace = functools.partial(_replace, stack)
+        replace(interpreter, "_patch_lang", _patched_once(interpreter))
+        if sys.modules["triton"].__version__.startswith(_READ):
+            _quicker_types(interpreter, core, replace)
+            _quicker_operations(interpreter, core, replace)
+        yield
+
+
+Replace = Callable[[Any, str, Any], None]
+
+
+def _replace(stack: contextlib.ExitStack, owner: Any, name: str, value: Any) -> None:
+    """Set an attribute until the stack is closed."""
+    own = vars(owner)
+    if name in own:
+        stack.callback(setattr, owner, name, own[name])
+    else:
+        stack.callback(delattr, owner, name)
+    setattr(owner, name, value)
+
+
+# What the interpreter changed in Triton's language, by the modules that a kernel sees of it.
+_changes: dict[frozenset[str], list[tuple[Any, str, Any]]] = {}
+
+
+def _patched_once(interpreter: Any) -> Callable[[Any], Any]:
+    """``_patch_lang``, which looks for what to patch in a module once, and once a launch patches.
+
+    The interpreter looks through hundreds of attributes at every launch, and at every ``tl.max``.
+    """
+    patch = interpreter._patch_lang
+    languages = (interpreter.tl, interpreter.tl.core)
+    scopes: dict[int, Any] = {}
+
+    def once(function: Any) -> Any:
+        module = id(function.__globals__)
+        if module in scopes:
+            return scopes[module]
+        seen = list(function.__globals__.values())
+        key = frozenset(x.__name__ for x in languages if any(x is value for value in seen))
+        if key in _changes:
+            scope = interpreter._LangPatchScope()
+            for change in _changes[key]:
+                scope.set_attr(*change)
+        else:
+            scope = patch(function)
+            _changes[key] = [(owner, name, vars(owner)[name]) for owner, name, _ in scope._changes]
+        scopes[module] = scope
+        return scope
+
+    return once
+
+
+_block_types: dict[tuple[Any, ...], Any] = {}
+_block_types_like: dict[tuple[int, str], Any] = {}
+_numpy_dtypes: dict[str, Any] = {}
+
+
+@functools.cache
+def _kept(block_type: Any, core: Any) -> Any:
+    """The class of block types, of which there is one for each shape and element.
+
+    Attributes:
+        sizes: the shape in numbers.
+        of_tensors: ``numel`` and ``shape`` of a tensor of this type.
+    """
+    constexpr = core.constexpr
+
+    class Kept(block_type):  # type: ignore[misc]
+        def __new__(cls, element_ty: Any, shape: Any) -> Any:
+            sizes = [size.value if type(size) is constexpr else size for size in shape]
+            key = (element_ty.name, *sizes)
+            found = _block_types.get(key)
+            if found is None:
+                found = super().__new__(cls)
+                block_type.__init__(found, element_ty, shape)
+                found.sizes = tuple(sizes)
+                found.of_tensors = constexpr(found.numel), core.tuple([constexpr(s) for s in sizes])
+                _block_types[key] = found
+            return found
+
+        def __init__(self, element_ty: Any, shape: Any) -> None:
+            pass  # it is as it was made
+
+        def __eq__(self, other: object) -> bool:
+            return self is other or block_type.__eq__(self, other)
+
+        __hash__ = None
+
+        def with_element_ty(self, scalar_ty: Any) -> Any:
+            key = (id(self), scalar_ty.name)
+            found = _block_types_like.get(key)
+            if found is None:
+                found = _block_types_like[key] = type(self)(scalar_ty, self.shape)
+            return found
+
+    return Kept
+
+
+def _quicker_types(interpreter: Any, core: Any, replace: Replace) -> None:
+    """Each block type is made and checked once; a type is itself before it has an equal name."""
+    block_type, tensor = core.block_type, core.tensor
+    initialised, numpy_dtype, equal = tensor.__init__, interpreter._get_np_dtype, core.dtype.__eq__
+    of_scalars = core.constexpr(1), core.tuple([])
+
+    def initialise(self: Any, handle: Any, type: Any) -> None:
+        of_tensors = getattr(type, "of_tensors", None)
+        if of_tensors is None:
+            if type.is_block():
+                initialised(self, handle, type)
+                return
+            of_tensors = of_scalars
+        self.handle, self.type, self.dtype = handle, type, type.scalar
+        self.numel, self.shape = of_tensors
+
+    def looked_up(dtype: Any) -> Any:
+        found = _numpy_dtypes.get(dtype.name)
+        if found is None:
+            found = _numpy_dtypes[dtype.name] = numpy_dtype(dtype)
+        return found
+
+    for module in (core, interpreter.tl):
+        replace(module, "block_type", _kept(block_type, core))
+    replace(core.dtype, "__eq__", lambda self, other: self is other or equal(self, other))
+    replace(tensor, "__init__", initialise)
+    replace(interpreter, "_get_np_dtype", looked_up)
+
+
+_common: dict[tuple[int, int], tuple[Any, Any]] = {}
+
+
+def _quicker_operations(interpreter: Any, core: Any, replace: Replace) -> None:
+    """No cast to what a tensor is already, no broadcast to a shape that it has."""
+    builder, semantic = interpreter.interpreter_builder, type(interpreter.interpreter_semantic)
+    tensor, handle = core.tensor, interpreter.TensorHandle
+    checked, cast = semantic.binary_op_type_checking_impl, semantic.cast
+    broadcast, splat = semantic.broadcast_impl_value, builder.create_splat
+
+    def check(self: Any, lhs: Any, rhs: Any, *flags: bool, **named: bool) -> Any:
+        alike = type(lhs) is tensor and type(rhs) is tensor and lhs.type is rhs.type
+        # a division of half precision is made in float32
+        if alike and not lhs.dtype.is_ptr() and len(flags) < 4 and "div_or_mod" not in named:
+            return lhs, rhs
+        return checked(self, lhs, rhs, *flags, **named)
+
+    def cast_to(self: Any, value: Any, dtype: Any, rounding: str | None = None) -> Any:
+        if value.type.scalar is dtype.scalar:
+            return value
+        return cast(self, value, dtype, rounding)
+
+    def broadcast_both(self: Any, lhs: Any, rhs: Any) -> Any:
+        if lhs.type is rhs.type:
+            return lhs, rhs
+        if not (hasattr(lhs.type, "sizes") and hasattr(rhs.type, "sizes")):
+            return broadcast(self, lhs, rhs)
+        key = (id(lhs.type), id(rhs.type))  # these types live as long as this module
+        if key not in _common:
+            wide = broadcast(self, lhs, rhs)
+            _common[key] = wide[0].type, wide[1].type
+            return wide
+        return tuple(
+            item if item.type is wide else tensor(broadcast_to(item.handle, wide.sizes), wide)
+            for item, wide in zip((lhs, rhs), _common[key], strict=True)
+        )
+
+    def broadcast_to(item: Any, sizes: Any) -> Any:
+        return handle(np.broadcast_to(item.data, tuple(sizes)), item.dtype.scalar)
+
+    def fill(block_type: Any, item: Any) -> Any:
+        if not hasattr(block_type, "sizes") or item.data.shape != (1,):
+            return splat(block_type, item)
+        data = np.empty(block_type.sizes, interpreter._get_np_dtype(item.dtype))
+        data[...] = item.data
+        return handle(data, item.dtype.scalar)
+
+    replace(semantic, "binary_op_type_checking_impl", check)
+    replace(semantic, "cast", cast_to)
+    replace(semantic, "broadcast_impl_value", broadcast_both)
+    replace(builder, "create_splat", fill)
+    if not builder.options.debug:  # then nobody asserts that sums of integers did not overflow
+        options = dataclasses.replace(builder.options, sanitize_overflow=False)
+        replace(builder, "options", options)
