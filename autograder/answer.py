@@ -156,7 +156,7 @@ class Callbacks:
 
 
 def _equal(one: Tensor, other: Tensor) -> bool:
-    return bool(((one == other) | (one.isnan() & other.isnan())).all())
+    return torch.equal(one, other) or bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 
 class LocalLink:
@@ -170,8 +170,11 @@ class LocalLink:
 
     def request(self, message: dict[str, Any]) -> dict[str, Any]:
         """Carry the request out here. The generator of the process is left as it was."""
-        with torch.random.fork_rng(devices=[]):
+        before = torch.default_generator.get_state()
+        try:
             return self._executor.handle(message)
+        finally:
+            torch.default_generator.set_state(before)
 
 
 @dataclass

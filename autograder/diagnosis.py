@@ -66,7 +66,8 @@ class Prepared:
 
     Attributes:
         skeleton: everything but the numbers, in the order in which they stand in the row.
-        values: every number of the trace, (n,) float64; an int or float counts as one.
+        values: every number of the trace, (n,) float64; an int or float counts as one. Here and
+            below, (m, n) for m traces with one skeleton.
         sizes: their absolute values.
         largest: of each number's tensor, the largest finite size; 0 for a number by itself.
         rounding: how far each may be off, relative to ``largest`` plus its own size.
@@ -84,16 +85,20 @@ class Prepared:
         """Whether the other holds the same, up to rounding."""
         if self.skeleton != other.skeleton:
             return False
+        return bool(self.near(other).all())
+
+    def near(self, other: Prepared) -> np.ndarray[Any, Any]:
+        """Which numbers are the same up to rounding, of two with one skeleton."""
         a, b = self.values, other.values
         with np.errstate(invalid="ignore", over="ignore"):
             allowed = np.maximum(self.rounding, other.rounding) * (
                 np.maximum(self.largest, other.largest) + np.maximum(self.sizes, other.sizes)
             )
-            near = np.abs(a - b) <= allowed
+            near: np.ndarray[Any, Any] = np.abs(a - b) <= allowed
             if not (self.finite and other.finite):
                 near &= np.isfinite(a) & np.isfinite(b)
                 near |= (a == b) | (np.isnan(a) & np.isnan(b))
-        return bool(near.all())
+        return near
 
 
 def prepared(trace: Trace | Prepared) -> Prepared:
@@ -101,27 +106,24 @@ def prepared(trace: Trace | Prepared) -> Prepared:
     if isinstance(trace, Prepared):
         return trace
     skeleton: list[Any] = []
-    tensors: list[Tensor] = []
+    rows: list[np.ndarray[Any, Any]] = []
     rounding: list[float] = []
     alone: list[bool] = []  # whether it is a number by itself
-
-    def add(tensor: Tensor, allowed: float, by_itself: bool) -> None:
-        tensors.append(tensor)
-        rounding.append(allowed)
-        alone.append(by_itself)
 
     def walk(item: Any) -> None:
         if isinstance(item, Tensor):
             skeleton.append(("tensor", tuple(item.shape), item.is_complex()))
-            allowed = _ROUNDING.get(item.dtype, _ROUNDING_DEFAULT)
             row = torch.view_as_real(item) if item.is_complex() else item
             if row.numel():
-                add(row.reshape(-1), allowed, False)
+                rows.append(_row(row))
+                rounding.append(_ROUNDING.get(item.dtype, _ROUNDING_DEFAULT))
+                alone.append(False)
         elif type(item) is float or (type(item) is int and abs(item) < _EXACT):
             skeleton.append("number")
+            rows.append(np.array([item], dtype=np.float64))
             # Two ints are equal or not; an int and a float may differ by rounding.
-            allowed = _ROUNDING_DEFAULT if type(item) is float else 0.0
-            add(torch.tensor([item], dtype=torch.float64), allowed, True)
+            rounding.append(_ROUNDING_DEFAULT if type(item) is float else 0.0)
+            alone.append(True)
         elif isinstance(item, Opaque):
             skeleton.append(Opaque)  # its number counts what was made before it
         elif type(item) in (list, tuple):
@@ -137,13 +139,10 @@ def prepared(trace: Trace | Prepared) -> Prepared:
             skeleton.append((type(item), item))
 
     walk(trace)
-    if len({tensor.dtype for tensor in tensors}) > 1:
-        tensors = [tensor.to(torch.float64) for tensor in tensors]
-    row = torch.cat(tensors) if tensors else torch.empty(0)
-    values = row.to(torch.float64).numpy()
+    values = np.concatenate(rows) if rows else np.zeros(0)
     sizes = np.abs(values)
     finite = np.isfinite(sizes)
-    lengths = np.array([tensor.numel() for tensor in tensors], dtype=np.int64)
+    lengths = np.array([row.size for row in rows], dtype=np.int64)
     largest = np.zeros(0)
     if lengths.size:
         starts = np.cumsum(lengths) - lengths
@@ -157,6 +156,13 @@ def prepared(trace: Trace | Prepared) -> Prepared:
         np.repeat(np.array(rounding), lengths),
         bool(finite.all()),
     )
+
+
+def _row(tensor: Tensor) -> np.ndarray[Any, Any]:
+    """Its numbers as float64, in one row."""
+    if tensor.dtype == torch.bfloat16:  # numpy has none
+        tensor = tensor.float()
+    return tensor.detach().numpy().reshape(-1).astype(np.float64)
 
 
 def _says_something(trace: Trace) -> bool:
@@ -202,6 +208,62 @@ def agreement(
         entry: {c for c in ready if c in found and ready[c].agrees(prepared(found[c]))}
         for entry, found in bank.items()
     }
+
+
+def agreements(bank: Mapping[str, Mapping[str, Trace]]) -> dict[str, dict[str, set[str]]]:
+    """By entry of the bank, the checks in which each entry, itself included, replied as it did.
+
+    The same as :func:`agreement` of each with all, in less time: what is the same to the last bit
+    is compared once, and one with all others at a time.
+    """
+    agree: dict[str, dict[str, set[str]]] = {one: {other: set() for other in bank} for one in bank}
+    for check in {check: None for found in bank.values() for check in found}:
+        # by skeleton, then by all that the comparison depends on beside it
+        groups: dict[Any, dict[Any, tuple[Prepared, list[str]]]] = {}
+        for entry, found in bank.items():
+            if check in found:
+                trace = prepared(found[check])
+                same = groups.setdefault(trace.skeleton, {})
+                content = (trace.values.tobytes(), trace.rounding.tobytes())
+                same.setdefault(content, (trace, []))[1].append(entry)
+        for group in groups.values():
+            alike = list(group.values())
+            near = _all_with_all([trace for trace, _entries in alike])
+            for (_one, entries), row in zip(alike, near, strict=True):
+                for (_other, others), is_near in zip(alike, row, strict=True):
+                    if is_near:
+                        for entry in entries:
+                            for other in others:
+                                agree[entry][other].add(check)
+    return agree
+
+
+def _all_with_all(traces: Sequence[Prepared]) -> np.ndarray[Any, Any]:
+    """Which agree with which, of traces with one skeleton; (n, n) bool."""
+    n = len(traces)
+    near = np.eye(n, dtype=bool)
+    if n == 1 or not traces[0].values.size:
+        return np.ones((n, n), dtype=bool)
+    values, sizes, largest, rounding = (
+        np.stack([getattr(trace, name) for trace in traces])
+        for name in ("values", "sizes", "largest", "rounding")
+    )
+    finite = all(trace.finite for trace in traces)
+
+    def those(which: int | slice) -> Prepared:
+        return Prepared(
+            traces[0].skeleton,
+            values[which],
+            sizes[which],
+            largest[which],
+            rounding[which],
+            finite,
+        )
+
+    for i in range(n - 1):
+        rest = slice(i + 1, n)
+        near[i, rest] = those(i).near(those(rest)).all(axis=1)
+    return near | near.T
 
 
 def explain(

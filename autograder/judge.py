@@ -18,6 +18,7 @@ from autograder.bank import Entry
 from autograder.checking import Cases, Check, CheckFailed, Exercise, Message, hidden_now
 from autograder.diagnosis import Recorder, Trace, agreement, explain
 from autograder.i18n import _
+from autograder.memory import Memory, memory_now
 from autograder.results import CheckResult, ExerciseResult
 
 OpenLink = Callable[[Callbacks], Link]
@@ -62,6 +63,11 @@ class Judge:
         self.checks = [check for check in exercise.checks if checks(check)]
         self._wrong = {entry.name: entry for entry in bank if not entry.is_right}
         self._bank_outcomes: dict[str, dict[str, Outcome]] | None = None
+        self._memories = {check.name: Memory() for check in self.checks}
+        self._draws = {
+            check.name: Cases(seed, exercise.id, check.name, "draws").seed()
+            for check in self.checks
+        }
 
     def judge(self, open_link: OpenLink, *, again: bool = False) -> ExerciseResult:
         """Run every check and return points, messages and diagnoses.
@@ -88,12 +94,12 @@ class Judge:
         return outcomes
 
     def _run(self, check: Check, link: Link, callbacks: Callbacks) -> Outcome:
-        draws = Cases(self.seed, self.exercise.id, check.name, "draws").seed()
-        recorder = Recorder(link, draws)
+        memory = self._memories[check.name]
+        recorder = Recorder(link, self._draws[check.name])
         answer = Answer(recorder, callbacks)
-        cases = Cases(self.seed, self.exercise.id, check.name)
+        cases = Cases(self.seed, self.exercise.id, check.name, memory=memory)
         outcome = Outcome(recorder.trace)
-        token = hidden_now.set(check.hidden)
+        hidden, remembering = hidden_now.set(check.hidden), memory_now.set(memory)
         try:
             check.function(answer, cases)
         except CheckFailed as failure:
@@ -119,7 +125,8 @@ class Judge:
                 ),
             )
         finally:
-            hidden_now.reset(token)
+            hidden_now.reset(hidden)
+            memory_now.reset(remembering)
         return outcome
 
     def result(

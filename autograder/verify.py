@@ -9,6 +9,7 @@ bug-finding exercise hands out earns nothing.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import sys
@@ -16,7 +17,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
-from itertools import combinations
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ import torch
 from autograder import chapters
 from autograder.bank import Entry
 from autograder.checking import Exercise
-from autograder.diagnosis import agreement, prepared, same_trace
+from autograder.diagnosis import agreements, same_trace
 from autograder.judge import Judge, opening
 from autograder.sources import SourceError
 
@@ -78,7 +78,7 @@ def verify_exercise(exercise: Exercise, seeds: Iterable[int]) -> Report:
             for check in judge.judge(opening(exercise, target)).checks:
                 if not check.passed:
                     complain(f"{name} fails {check.name}: {check.message}", seed)
-        agree = _agreements(judge)
+        agree = agreements(judge.fingerprints())
         for entry in wrong:
             _verify_wrong(entry, judge, agree[entry.name], seed, complain)
         if number == 0:
@@ -119,19 +119,6 @@ def _form_problems(exercise: Exercise, entries: Sequence[Entry]) -> list[str]:
     if exercise.given != (given[0] if given else None) or len(given) > 1:
         problems.append(f"hands out {exercise.given}, but the bank marks {given or 'nothing'}")
     return problems
-
-
-def _agreements(judge: Judge) -> dict[str, dict[str, set[str]]]:
-    """By wrong answer, with which others it agrees in which checks; each pair compared once."""
-    traces = {
-        name: {check: prepared(trace) for check, trace in found.items()}
-        for name, found in judge.fingerprints().items()
-    }
-    agree: dict[str, dict[str, set[str]]] = {one: {one: set(traces[one])} for one in traces}
-    for one, other in combinations(traces, 2):
-        (same,) = agreement(traces[one], {other: traces[other]}).values()
-        agree[one][other] = agree[other][one] = same
-    return agree
 
 
 def _verify_wrong(
@@ -213,7 +200,12 @@ def _one_thread() -> None:
 
 
 def _verify_by_id(exercise_id: str, seeds: int) -> Report:
-    return verify_exercise(chapters.exercise(exercise_id), range(seeds))
+    exercise = chapters.exercise(exercise_id)
+    chapters.entries(exercise)
+    # What is loaded stays loaded: the garbage collector need not walk over it again and again.
+    gc.collect()
+    gc.freeze()
+    return verify_exercise(exercise, range(seeds))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -14,7 +14,7 @@ from torch import Tensor
 from autograder import chapters
 from autograder.answer import MAX_GRAPHS, Answer, Callbacks, LinkLost, LocalLink
 from autograder.checking import Cases, Check, Exercise, expect
-from autograder.diagnosis import recognise, same_trace
+from autograder.diagnosis import agreement, agreements, recognise, same_trace
 from autograder.judge import Judge, opening
 from autograder.results import ExerciseResult, SubmissionResult, to_json
 
@@ -255,6 +255,20 @@ ONE = torch.tensor([1.0, 2.0])
 def test_same_trace(one: Any, other: Any, same: bool) -> None:
     assert same_trace([one], [other]) is same
     assert same_trace([other], [one]) is same
+
+
+def test_all_at_once_agree_as_each_with_each() -> None:
+    nan, inf = torch.tensor([float("nan"), 1.0]), torch.tensor([float("inf"), 1.0])
+    values = [
+        ONE, ONE.clone(), ONE * (1 + 4e-5), ONE * (1 + 8e-5), ONE.half(), ONE * 1.01, ONE[:1],
+        ONE.double(), nan, nan * (1 + 1e-5), inf, -inf, torch.zeros(0), 1, 1.0, 1.0 + 4e-5, True,
+        "1", [1, 2], [1, 2.00001], {"a": ONE}, {"a": ONE * (1 + 1e-6)}, {"b": ONE},
+    ]  # fmt: skip
+    bank = {str(i): {"all": [value], f"{i % 2}": [value]} for i, value in enumerate(values)}
+    one_by_one = {entry: agreement(traces, bank) for entry, traces in bank.items()}
+    assert agreements(bank) == one_by_one
+    assert one_by_one["0"]["2"]  # rounding is on both sides of the limit
+    assert not one_by_one["0"]["5"]
 
 
 def test_exceptions_name_a_mistake_only_where_all_agrees() -> None:
