@@ -21,6 +21,7 @@ from autograder.checking import (
     fail,
 )
 from autograder.i18n import _
+from autograder.memory import remembered
 
 # Numbers that are only moved or kept stay what they are, to the last bit.
 MOVED = 0.0
@@ -40,6 +41,7 @@ Mask = Tensor | None
 # --- the definitions once more, in float64 -------------------------------------------------------
 
 
+@remembered
 def _causal(T: int, S: int) -> Tensor:
     mask = torch.zeros(T, S, dtype=torch.bool)
     for t in range(T):
@@ -47,7 +49,9 @@ def _causal(T: int, S: int) -> Tensor:
     return mask
 
 
+@remembered
 def _normal(x: Tensor, state: dict[str, Tensor], at: str) -> Tensor:
+    x = x.double()
     mean = x.mean(dim=-1, keepdim=True)
     variance = ((x - mean) ** 2).mean(dim=-1, keepdim=True)
     normal = (x - mean) / torch.sqrt(variance + 1e-5)
@@ -97,6 +101,7 @@ def _feed(x: Tensor, state: dict[str, Tensor], at: str, activation: str = "relu"
     return _linear(hidden, state, f"{at}.down")
 
 
+@remembered
 def _layer(
     x: Tensor,
     memory: Tensor | None,
@@ -124,6 +129,7 @@ def _layer(
     return x
 
 
+@remembered
 def _stack(
     x: Tensor,
     memory: Tensor | None,
@@ -140,6 +146,7 @@ def _stack(
     return _normal(x, state, f"{at}norm") if norm_first else x
 
 
+@remembered
 def _embed(ids: Tensor, weight: Tensor, offset: int = 0) -> Tensor:
     # Imported late: earlier chapters' answers are there where an answer of this one is judged.
     from solutions.positional_encoding import sinusoidal_table  # noqa: PLC0415
@@ -392,19 +399,24 @@ combined = Exercise(
 )
 
 
+@remembered
 def _expected_decoder_mask(ids: Tensor, padding_id: int) -> Tensor:
-    B, T = ids.shape
-    mask = torch.zeros(B, 1, T, T, dtype=torch.bool)
-    for b in range(B):
-        for t in range(T):
-            for s in range(t + 1):
-                mask[b, 0, t, s] = bool(ids[b, s] != padding_id)
-    return mask
+    T = ids.size(1)
+    rows = [
+        [[s <= t and row[s] != padding_id for s in range(T)] for t in range(T)]
+        for row in ids.tolist()
+    ]
+    return torch.tensor(rows).unsqueeze(1)
 
 
 def _padded(cases: Cases, B: int, T: int, padding_id: int, *, left: bool = False) -> Tensor:
-    ids = cases.integers(1, 50, B, T)
+    return _ends_hidden(cases.integers(1, 50, B, T), padding_id, left=left)
+
+
+@remembered
+def _ends_hidden(ids: Tensor, padding_id: int, *, left: bool) -> Tensor:
     ids = torch.where(ids == padding_id, torch.full_like(ids, 60), ids)
+    B, T = ids.shape
     for b in range(B):
         n = b % (T - 1)  # none in the first sequence
         if n and left:
@@ -1187,6 +1199,15 @@ def dropout_of_the_residuals(answer: Answer, cases: Cases) -> None:
     _expect_dropped_once(answer, cases)
 
 
+@remembered
+def _silenced(state: dict[str, Tensor], names: tuple[str, ...]) -> dict[str, Tensor]:
+    """The same weights, with 0 for those whose names begin so."""
+    return {
+        name: torch.zeros_like(value) if name.startswith(names) else value
+        for name, value in state.items()
+    }
+
+
 def _expect_dropped_once(answer: Answer, cases: Cases) -> None:
     """With probability ½, what a sub-layer adds is 0 or doubled, and nothing in between."""
     D, H, F = 8, 2, 12
@@ -1197,10 +1218,7 @@ def _expect_dropped_once(answer: Answer, cases: Cases) -> None:
     x, memory = cases.normal(3, 4, D), cases.normal(3, 5, D)
     for i in ends:
         silent = tuple(end for j, end in ends.items() if j != i)
-        state = {
-            name: torch.zeros_like(value) if name.startswith(silent) else value
-            for name, value in loaded.items()
-        }
+        state = _silenced(loaded, silent)
         layer.load(state, strict=False)
         part = _layer(x, memory, state, H) - x
         found = expect_tensor(layer(x, memory), x.shape, what=_("the output in training"))
@@ -1370,7 +1388,7 @@ def keywords_reach_every_layer(answer: Answer, cases: Cases) -> None:
     module.train()
     expect_close(
         module(x, memory),
-        _normal(x.double(), state, "norm"),
+        _normal(x, state, "norm"),
         atol=LAYER,
         what=_("the output of a decoder that drops everything"),
         cause=_("dropout is not handed on to every layer."),
@@ -1442,6 +1460,7 @@ def _borrowed_shapes(D: int, F: int) -> Shapes:
     return shapes
 
 
+@remembered
 def _borrowed(
     x: Tensor, memory: Tensor, state: dict[str, Tensor], H: int, memory_mask: Mask
 ) -> Tensor:
@@ -1467,9 +1486,7 @@ def _expect_borrowed(
     D, H, F = 8, 2, 12
     layer = answer(D, H, F)
     shapes = _borrowed_shapes(D, F)
-    state = _load(layer, shapes, cases)
-    for name in zero:
-        state[name] = torch.zeros(shapes[name])
+    state = _silenced(_load(layer, shapes, cases), zero)
     layer.load(state, strict=False)
     x, memory = cases.normal(B, T, D), cases.normal(B, S, D)
     memory_mask = cases.mask(B, 1, 1, S) if masked else None
@@ -1913,16 +1930,19 @@ def _transformer_shapes(
     return shapes | _decoder_shapes(D, F, N, norm_first=norm_first, at="decoder.")
 
 
+@remembered
 def _source_mask(source: Tensor, padding_id: int) -> Tensor:
     return (source != padding_id)[:, None, None, :]
 
 
+@remembered
 def _encoded(source: Tensor, state: dict[str, Tensor], H: int, N: int, pad: int) -> Tensor:
     # An encoder layer is a decoder layer without cross-attention and without the causal mask.
     x = _embed(source, state["source_embedding.weight"])
     return _stack(x, None, state, H, N, mask=_source_mask(source, pad), at="encoder.")
 
 
+@remembered
 def _decoded(
     target: Tensor,
     memory: Tensor,
@@ -1959,6 +1979,18 @@ class _Built:
         return _decoded(self.target, self.memory(), mask, self.state, self.H, self.N, self.pad)
 
 
+@remembered
+def _padded_pair(source: Tensor, target: Tensor, pad: int) -> tuple[Tensor, Tensor]:
+    source, target = source.clone(), target.clone()
+    (B, S), T = source.shape, target.size(1)
+    for b in range(1, B):
+        source[b, S - 1 - b % (S - 1) :] = pad
+        target[b, T - b % (T - 1) :] = pad
+    if pad:
+        source[0, 0] = target[0, 0] = 0  # an id like any other then
+    return source, target
+
+
 def _build(answer: Answer, cases: Cases, *, padded: bool, pad: int = 0, N: int = 1) -> _Built:
     B, T, S, H, D, F = _sizes(cases)
     V_source, V_target = 13, 17
@@ -1967,11 +1999,7 @@ def _build(answer: Answer, cases: Cases, *, padded: bool, pad: int = 0, N: int =
     state = _load(module, _transformer_shapes(V_source, V_target, D, F, N), cases)
     source, target = cases.integers(4, 13, B, S), cases.integers(4, 17, B, T)
     if padded:
-        for b in range(1, B):
-            source[b, S - 1 - b % (S - 1) :] = pad
-            target[b, T - b % (T - 1) :] = pad
-        if pad:
-            source[0, 0] = target[0, 0] = 0  # an id like any other then
+        source, target = _padded_pair(source, target, pad)
     return _Built(module, state, source, target, H, N, D, pad)
 
 
@@ -2054,7 +2082,7 @@ def decodes_from_any_memory(answer: Answer, cases: Cases) -> None:
     for mask in (memory_mask, None):
         expect_close(
             built.module.method("decode", built.target, memory, mask),
-            _decoded(built.target, memory.double(), mask, built.state, built.H, built.N, built.pad),
+            _decoded(built.target, memory, mask, built.state, built.H, built.N, built.pad),
             atol=MODEL,
             what=_("the logits of decode"),
             cause=_("The memory, or its mask, is not handed on as it is."),
@@ -2068,7 +2096,7 @@ def cached_decoding_is_equal_at_every_step(answer: Answer, cases: Cases) -> None
     built = _build(answer, cases, padded=False)
     target = cases.integers(4, 17, built.source.size(0), 6)
     memory = cases.normal(*built.source.shape, built.D)
-    expected = _decoded(target, memory.double(), None, built.state, built.H, built.N, built.pad)
+    expected = _decoded(target, memory, None, built.state, built.H, built.N, built.pad)
     cache = built.module.method("new_cache")
     start = 0
     for length in (3, 1, 1, 1):
@@ -2691,6 +2719,7 @@ def _language_shapes(V: int, D: int, F: int, N: int, *, norm_first: bool = True)
     return shapes | _decoder_shapes(D, F, N, cross=False, norm_first=norm_first, at="decoder.")
 
 
+@remembered
 def _language_logits(
     ids: Tensor,
     state: dict[str, Tensor],
@@ -2774,6 +2803,11 @@ def later_tokens_have_no_influence(answer: Answer, cases: Cases) -> None:
     )
 
 
+@remembered
+def _without_fours(ids: Tensor) -> Tensor:
+    return torch.where(ids == 4, torch.full_like(ids, 5), ids)
+
+
 @language.check(points=1, hidden=True)
 def pieces_with_a_cache_give_the_same_logits(answer: Answer, cases: Cases) -> None:
     """With a cache, in pieces of any length, the logits are those of the whole."""
@@ -2800,7 +2834,7 @@ def pieces_with_a_cache_give_the_same_logits(answer: Answer, cases: Cases) -> No
     padded = answer(13, D, H, F, 2, padding_id=4)
     padded.load(state, strict=False)
     padded.eval()
-    real = torch.where(ids == 4, torch.full_like(ids, 5), ids)
+    real = _without_fours(ids)
     cache = padded.method("new_cache")
     for start, stop in ((0, 3), (3, 7)):
         expect_close(
@@ -2825,6 +2859,22 @@ def pieces_with_a_cache_give_the_same_logits(answer: Answer, cases: Cases) -> No
         start = stop
 
 
+@remembered
+def _with_zero(ids: Tensor) -> Tensor:
+    return torch.cat([torch.zeros_like(ids[:, :1]), ids[:, 1:]], dim=1)
+
+
+@remembered
+def _one_end_hidden(ids: Tensor, padding_id: int, *, left: bool) -> Tensor:
+    ids = ids.clone()
+    B, T = ids.shape
+    ids[:, 2] = 9 if padding_id == 0 else 0
+    for b in range(1, B):
+        n = 1 + b % (T - 2)
+        ids[b, slice(None, n) if left else slice(T - n, None)] = padding_id
+    return ids
+
+
 @language.check(points=1, hidden=True)
 def padding_is_hidden_where_there_is_one(answer: Answer, cases: Cases) -> None:
     """With padding_id, padding at either end is hidden; without, 0 is a token like any other."""
@@ -2832,11 +2882,7 @@ def padding_is_hidden_where_there_is_one(answer: Answer, cases: Cases) -> None:
     for padding_id, left in ((4, False), (4, True), (0, True)):
         module = answer(13, D, H, F, 1, padding_id=padding_id)
         state = _load(module, _language_shapes(13, D, F, 1), cases)
-        ids = cases.integers(5, 13, B, T)
-        ids[:, 2] = 9 if padding_id == 0 else 0
-        for b in range(1, B):
-            n = 1 + b % (T - 2)
-            ids[b, slice(None, n) if left else slice(T - n, None)] = padding_id
+        ids = _one_end_hidden(cases.integers(5, 13, B, T), padding_id, left=left)
         real = ids != padding_id
         found = expect_tensor(module(ids), (B, T, 13), what=_("the logits"))
         expect_close(
@@ -2849,8 +2895,7 @@ def padding_is_hidden_where_there_is_one(answer: Answer, cases: Cases) -> None:
         )
     module = answer(13, D, H, F, 1)
     state = _load(module, _language_shapes(13, D, F, 1), cases)
-    ids = cases.integers(5, 13, B, T)
-    ids[:, 0] = 0
+    ids = _with_zero(cases.integers(5, 13, B, T))
     expect_close(
         module(ids),
         _language_logits(ids, state, H, 1),
