@@ -38,12 +38,20 @@ def hooked() -> nn.Module:
     return layer
 
 
+def kept_aside() -> nn.Module:
+    layer = nn.Linear(2, 3)
+    layer.register_buffer("table", torch.ones(2), persistent=False)
+    return layer
+
+
 MODULES: dict[str, Callable[[], nn.Module]] = {
     "plain": lambda: nn.Sequential(nn.Linear(2, 3), nn.LayerNorm(3)),
     "double": lambda: nn.Linear(2, 3).double(),
     "tied": Tied,
     "tied without its second name": Tied,
     "with a buffer": lambda: nn.BatchNorm1d(3),
+    "without its buffers": lambda: nn.BatchNorm1d(3),
+    "with a buffer that is not kept": kept_aside,
     "with a way of its own": lambda: nn.Sequential(Doubling(2, 3)),
     "with a hook": hooked,
     "one too few": lambda: nn.Linear(2, 3),
@@ -56,6 +64,8 @@ def state_for(name: str, module: nn.Module) -> dict[str, Tensor]:
     state = {key: torch.randn(item.shape) for key, item in module.state_dict().items()}
     if name == "tied without its second name":
         del state["b.weight"]
+    if name == "without its buffers":
+        state = {"weight": state["weight"], "bias": state["bias"]}
     if name == "one too few":
         del state["bias"]
     if name == "one too many":

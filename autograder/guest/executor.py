@@ -136,9 +136,9 @@ class Executor:
         return {"value": to_plain(dict(module.named_parameters()))}
 
     def _do_load(self, request: dict[str, Any]) -> dict[str, Any]:
-        module, state = self._module(request), request["state"]
-        if not _load_at_once(module, state):
-            module.load_state_dict(self._unwrap(state), strict=request.get("strict", True))
+        module, state, strict = self._module(request), request["state"], request.get("strict", True)
+        if not _load_at_once(module, state, strict):
+            module.load_state_dict(self._unwrap(state), strict=strict)
         return {"value": None}
 
     def _do_train(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -275,16 +275,16 @@ def _tensors(value: Any) -> Iterator[Tensor]:
         yield from _tensors(list(value.values()))
 
 
-def _load_at_once(module: nn.Module, state: dict[str, Tensor]) -> bool:
+def _load_at_once(module: nn.Module, state: dict[str, Tensor], strict: bool) -> bool:
     """Do what ``load_state_dict`` would, in one step, where it is known to come to the same.
 
-    That is where every entry is a parameter of its shape, there is nothing else to load, and no
-    class and no hook has a way of its own. Going from module to module takes ten times as long.
+    That is where the entries are the parameters, each of its shape, nothing else is asked for, and
+    no class and no hook has a way of its own. Going from module to module takes ten times as long.
     """
     for part in module.modules():
         kind = type(part)
         if (
-            part._buffers
+            (strict and not part._non_persistent_buffers_set.issuperset(part._buffers))
             or part._load_state_dict_pre_hooks
             or part._load_state_dict_post_hooks
             or kind.load_state_dict is not nn.Module.load_state_dict
