@@ -95,7 +95,7 @@ def _kept(block_type: Any, core: Any) -> Any:
     """
     constexpr = core.constexpr
 
-    class Kept(block_type):  # type: ignore[misc]
+    class Kept(block_type):
         def __new__(cls, element_ty: Any, shape: Any) -> Any:
             sizes = [size.value if type(size) is constexpr else size for size in shape]
             key = (element_ty.name, *sizes)
@@ -114,7 +114,7 @@ def _kept(block_type: Any, core: Any) -> Any:
         def __eq__(self, other: object) -> bool:
             return self is other or block_type.__eq__(self, other)
 
-        __hash__ = None
+        __hash__ = block_type.__hash__
 
         def with_element_ty(self, scalar_ty: Any) -> Any:
             key = (id(self), scalar_ty.name)
