@@ -2,7 +2,7 @@
 
 A check is asked of many answers with one seed: of every wrong answer of the bank, and of every
 submission. Its inputs, weights and expected values are the same each time, so they are made once.
-Nothing that an answer replied is ever kept here.
+No verdict depends on it: what is handed out is, to the last bit, what would be made anew.
 """
 
 from __future__ import annotations
@@ -21,6 +21,11 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _PLAIN = (bool, int, float, str, torch.dtype)
+# Tensors up to this many numbers are known by what they hold, where it is not known how they were
+# made; values that depend on such are kept up to this many.
+_SMALL = 4096
+_MOST = 256
+_READABLE = (torch.float64, torch.float32, torch.float16, torch.int64, torch.bool)
 
 
 @dataclass
@@ -48,7 +53,7 @@ class _Draw:
 
 
 class _Foreign(Exception):
-    """An argument is neither drawn nor worked out from what was."""
+    """An argument is no plain data, too large to be read, or part of a graph."""
 
 
 class Memory:
@@ -59,6 +64,7 @@ class Memory:
         self._values: dict[Hashable, tuple[Any, list[_Known]]] = {}
         self._numbers: dict[Hashable, int] = {}
         self._known: dict[int, _Known] = {}
+        self._read = 0  # values that depend on tensors known by what they hold
 
     def add(self, what: Hashable, make: Callable[[torch.Generator], Any], value: Any) -> None:
         """Keep the next draw."""
@@ -88,8 +94,9 @@ class Memory:
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """The value of a function that is remembered, see :func:`remembered`."""
+        reads: list[Tensor] = []
         try:
-            key = (function, self._key(args), self._key(kwargs))
+            key = (function, self._key(args, reads), self._key(kwargs, reads))
         except _Foreign:
             return function(*args, **kwargs)
         if key in self._values:
@@ -103,6 +110,10 @@ class Memory:
         tensors = _tensors(value)
         if tensors is None or any(tensor.requires_grad for tensor in tensors):
             return value
+        if reads:
+            if self._read == _MOST:
+                return value
+            self._read += 1
         number = self._numbers.setdefault(key, len(self._numbers))
         made = [
             self._know(tensor, ("value", number, place))
@@ -117,19 +128,27 @@ class Memory:
         self._known[id(tensor)] = known
         return known
 
-    def _key(self, item: Any) -> Hashable:
+    def _key(self, item: Any, reads: list[Tensor]) -> Hashable:
+        """What an argument is known by; ``reads`` takes the tensors that had to be read for it."""
         if isinstance(item, Tensor):
             known = self._known.get(id(item))
-            if known is None or not known.is_untouched:
+            if known is not None and known.is_untouched:
+                return known.token
+            if item.requires_grad or item.numel() > _SMALL:
                 raise _Foreign
-            return known.token
+            if item.dtype not in _READABLE or item.device.type != "cpu":
+                raise _Foreign
+            reads.append(item)
+            return (item.dtype, tuple(item.shape), item.numpy().tobytes())
         if item is None or type(item) in _PLAIN:
             return (type(item), item)  # 1, 1.0 and True are equal
         if type(item) in (list, tuple):
-            return (type(item), *[self._key(part) for part in item])
+            return (type(item), *[self._key(part, reads) for part in item])
         if type(item) is dict:
-            return (dict, *[(name, self._key(part)) for name, part in item.items()])
-        if type(item) is FunctionType and item.__closure__ is None:
+            return (dict, *[(name, self._key(part, reads)) for name, part in item.items()])
+        if type(item) is FunctionType and (
+            item.__closure__ is None or hasattr(item, "__wrapped__")
+        ):
             return item
         raise _Foreign
 
@@ -162,10 +181,10 @@ memory_now: ContextVar[Memory | None] = ContextVar("memory_now", default=None)
 
 
 def remembered(function: Callable[P, R]) -> Callable[P, R]:
-    """Work a function's value out once for all answers, where all its arguments were drawn.
+    """Work a function's value out once for all answers that a check is asked of.
 
-    The function depends on its arguments alone, and neither writes into them nor into what it
-    returns. What was written into since, or comes from an answer, is worked out anew.
+    The function depends on its arguments alone and writes into none of them. Who writes into its
+    value changes it for nobody else.
     """
 
     @functools.wraps(function)

@@ -123,12 +123,37 @@ def test_values_that_are_equal_and_of_another_type_are_told_apart() -> None:
     assert double.times == 2
 
 
-def test_what_an_answer_gave_is_never_kept() -> None:
+def test_what_was_not_drawn_is_known_by_what_it_holds() -> None:
+    double = Counted()
+    with in_mind(Memory()):
+        for x in (torch.ones(2), torch.ones(2), -torch.ones(2), torch.ones(2).half()):
+            assert torch.equal(double.function(x), 2 * x)
+            assert double.function(x).dtype == x.dtype
+    assert double.times == 3
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        torch.ones(5000),
+        torch.ones(2, requires_grad=True),
+        torch.ones(2, dtype=torch.bfloat16),
+    ],
+)
+def test_what_cannot_be_known_is_worked_out_each_time(x: Tensor) -> None:
+    double = Counted()
+    with in_mind(Memory()):
+        assert torch.equal(double.function(x), double.function(x))
+    assert double.times == 2
+
+
+def test_what_answers_reply_is_kept_within_bounds() -> None:
+    """Submissions are many, and none of them gives the same numbers as another."""
     memory, double = Memory(), Counted()
     with in_mind(memory):
-        for value in (1.0, 2.0):
-            assert double.function(torch.tensor([value])) == 2 * value
-    assert double.times == 2
+        for value in range(1000):
+            assert double.function(torch.tensor(value)) == 2 * value
+    assert len(memory._values) == len(memory._known) == 256
 
 
 def test_what_was_written_into_is_worked_out_again() -> None:
@@ -141,7 +166,7 @@ def test_what_was_written_into_is_worked_out_again() -> None:
             assert torch.equal(value, wanted)
             value.zero_()  # the value
             x += 1  # and the argument
-            assert torch.equal(double.function(x), wanted + 2)
+            assert torch.equal(double.function(x), wanted + 2)  # 2 · (x + 1)
         named = double.function(1, {"a": Cases(*KEY, memory=memory).normal(4)})
         named["a"] = torch.zeros(1)
         again = double.function(1, {"a": Cases(*KEY, memory=memory).normal(4)})

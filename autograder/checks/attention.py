@@ -24,6 +24,7 @@ from autograder.checking import (
     fail,
 )
 from autograder.i18n import _
+from autograder.memory import remembered
 
 # Single precision: sums of fewer than ten products of order 1 are exact to about 1e-6, and the
 # smallest mistake in the bank moves a result by more than 1e-3.
@@ -44,11 +45,13 @@ OWN_ATTENTION = (
 # --- the definition, in float64 ------------------------------------------------------------------
 
 
+@remembered
 def _scores(q: Tensor, k: Tensor) -> Tensor:
     q, k = q.double(), k.double()
     return torch.einsum("...td,...sd->...ts", q, k) / math.sqrt(q.size(-1))
 
 
+@remembered
 def _softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     scores = scores.double()
     if mask is None:
@@ -62,6 +65,7 @@ def _softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     return exponentials / torch.where(total > 0, total, 1.0)
 
 
+@remembered
 def _attention(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, bias: Tensor | float = 0.0
 ) -> tuple[Tensor, Tensor]:
@@ -1519,6 +1523,7 @@ def _loaded(answer: Answer, cases: Cases, D: int, d: int) -> tuple[Answer, dict[
     return module, state
 
 
+@remembered
 def _mapped(x: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     q, k, v = (
         x.double() @ state[f"{name}.weight"].double().T + state[f"{name}.bias"].double()
@@ -1659,8 +1664,8 @@ def every_parameter_learns(answer: Answer, cases: Cases) -> None:
     module, state = _loaded(answer, cases, D, d)
     x, cotangent = cases.normal(B, T, D), cases.normal(B, T, d)
     run = module.run([x], wrt=[0, "parameters"], of=0, cotangent=cotangent)
-    leaves = {"0": x.double().requires_grad_()}
-    leaves |= {name: item.double().requires_grad_() for name, item in state.items()}
+    leaves = {"0": x.double().clone().requires_grad_()}
+    leaves |= {name: item.double().clone().requires_grad_() for name, item in state.items()}
     output = _attention(*_mapped(leaves["0"], {n: leaves[n] for n in state}))[0]
     wanted = torch.autograd.grad(output, list(leaves.values()), cotangent.double())
     for name, gradient in zip(leaves, wanted, strict=True):
@@ -1813,6 +1818,7 @@ def _memory_case(
     )
 
 
+@remembered
 def _projected(
     x: Tensor, memory: Tensor, weight_q: Tensor, weight_k: Tensor, weight_v: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from autograder.answer import Answer
 from autograder.checking import Cases, Exercise, expect, expect_close, expect_tensor, fail
 from autograder.i18n import _
+from autograder.memory import remembered
 
 # float32 against float64: a few hundred roundings of 1.2e-7 in sums of at most a dozen terms.
 ROUNDING = 2e-5
@@ -36,6 +37,7 @@ LIBRARY_NORMS = (
 # --- the definitions once more, in float64 -------------------------------------------------------
 
 
+@remembered
 def _normal(x: Tensor, weight: Tensor | None, bias: Tensor | None, *, eps: float = 1e-5) -> Tensor:
     x = x.double()
     mean = x.mean(dim=-1, keepdim=True)
@@ -46,6 +48,7 @@ def _normal(x: Tensor, weight: Tensor | None, bias: Tensor | None, *, eps: float
     return result if bias is None else result + bias.double()
 
 
+@remembered
 def _rms(x: Tensor, weight: Tensor, *, eps: float = 1e-6) -> Tensor:
     x = x.double()
     return x / torch.sqrt((x**2).mean(dim=-1, keepdim=True) + eps) * weight.double()
@@ -61,6 +64,7 @@ def _linear(x: Tensor, state: dict[str, Tensor], name: str) -> Tensor:
     return result if bias is None else result + bias.double()
 
 
+@remembered
 def _feed_forward(x: Tensor, state: dict[str, Tensor], activation: str, at: str = "") -> Tensor:
     up = _linear(x, state, f"{at}up")
     if activation == "relu":
@@ -97,6 +101,7 @@ def _attention(
     return _linear(torch.cat(heads, dim=-1), state, f"{at}output")
 
 
+@remembered
 def _layer(
     x: Tensor,
     state: dict[str, Tensor],
@@ -192,13 +197,24 @@ def _expect_parameters(module: Answer, shapes: dict[str, list[int]]) -> None:
     )
 
 
+@remembered
+def _near_one(x: Tensor) -> Tensor:
+    return 1 + x
+
+
+@remembered
+def _silenced(state: dict[str, Tensor], names: str) -> dict[str, Tensor]:
+    """The same weights, with 0 for those whose names begin so."""
+    return {n: torch.zeros_like(v) if n.startswith(names) else v for n, v in state.items()}
+
+
 def _load(module: Answer, shapes: dict[str, list[int]], cases: Cases) -> dict[str, Tensor]:
     """Put random weights into a module; return them. Gains lie around 1."""
     _expect_parameters(module, shapes)
     state = {}
     for name, shape in shapes.items():
         if "norm." in name and name.endswith("weight"):
-            state[name] = 1 + cases.normal(*shape, scale=0.4)
+            state[name] = _near_one(cases.normal(*shape, scale=0.4))
         else:
             state[name] = cases.normal(*shape, scale=1 / math.sqrt(shape[-1]))
     module.load(state, strict=False)  # buffers of one's own stay as they are
@@ -334,17 +350,25 @@ def constant_rows_are_finite(answer: Answer, cases: Cases) -> None:
     )
 
 
+@remembered
+def _gradients(
+    function: Callable[..., Tensor], inputs: tuple[Tensor, ...], cotangent: Tensor
+) -> tuple[Tensor, ...]:
+    """The gradients of a formula by all its inputs, in float64."""
+    leaves = [item.double().clone().requires_grad_() for item in inputs]
+    return torch.autograd.grad(function(*leaves), leaves, cotangent.double())
+
+
 @layer_norm.check(points=1, hidden=True)
 def gradients_go_through_the_statistics(answer: Answer, cases: Cases) -> None:
     """The gradient is that of the formula, mean and variance included."""
     B, T, D = cases.distinct(3, 3, 8)
     layer = answer(D)
-    state = {"weight": 1 + cases.normal(D, scale=0.5), "bias": cases.normal(D)}
+    state = {"weight": _near_one(cases.normal(D, scale=0.5)), "bias": cases.normal(D)}
     layer.load(state, strict=False)  # buffers of one's own stay as they are
     x, cotangent = cases.normal(B, T, D), cases.normal(B, T, D)
     run = layer.run((x,), wrt=[0, "parameters"], cotangent=cotangent)
-    leaves = [item.double().requires_grad_() for item in (x, state["weight"], state["bias"])]
-    expected = torch.autograd.grad(_normal(*leaves), leaves, cotangent.double())
+    expected = _gradients(_normal, (x, state["weight"], state["bias"]), cotangent)
     for key, wanted in zip(("0", "weight", "bias"), expected, strict=True):
         found = run.grads.get(key)
         expect_close(
@@ -512,12 +536,11 @@ def gradients_are_those_of_the_formula(answer: Answer, cases: Cases) -> None:
     """The gradient passes through the root mean square."""
     B, T, D = cases.distinct(3, 3, 8)
     layer = answer(D)
-    weight = 1 + cases.normal(D, scale=0.5)
+    weight = _near_one(cases.normal(D, scale=0.5))
     layer.load({"weight": weight}, strict=False)
     x, cotangent = cases.normal(B, T, D), cases.normal(B, T, D)
     run = layer.run((x,), wrt=[0, "parameters"], cotangent=cotangent)
-    leaves = [x.double().requires_grad_(), weight.double().requires_grad_()]
-    expected = torch.autograd.grad(_rms(*leaves), leaves, cotangent.double())
+    expected = _gradients(_rms, (x, weight), cotangent)
     for key, wanted in zip(("0", "weight"), expected, strict=True):
         found = run.grads.get(key)
         expect_close(
@@ -1415,9 +1438,13 @@ def post_norm_layer_is_right(answer: Answer, cases: Cases) -> None:
 
 def _padding(cases: Cases, B: int, T: int) -> Tensor:
     """Which tokens are real, shape (B, T): different lengths, at least one, one sequence whole."""
-    lengths = torch.tensor([1 + (i + cases.integer(0, T)) % T for i in range(B)])
-    lengths[0], lengths[-1] = T, max(1, T // 2)
-    return torch.arange(T) < lengths[:, None]
+    lengths = [1 + (i + cases.integer(0, T)) % T for i in range(B)]
+    return _begun([T, *lengths[1:-1], max(1, T // 2)], T)
+
+
+@remembered
+def _begun(lengths: list[int], T: int) -> Tensor:
+    return torch.arange(T) < torch.tensor(lengths)[:, None]
 
 
 @encoder_layer.check(points=1)
@@ -1472,6 +1499,11 @@ def any_mask_is_handed_on(answer: Answer, cases: Cases) -> None:
         )
 
 
+@remembered
+def _enlarged(state: dict[str, Tensor], names: tuple[str, ...]) -> dict[str, Tensor]:
+    return {n: 1.5 * v if n.startswith(names) else v for n, v in state.items()}
+
+
 @encoder_layer.check(points=0.5, hidden=True)
 def more_arguments_reach_the_attention(answer: Answer, cases: Cases) -> None:
     """What forward does not know, such as bias and rotary, is handed on to the attention."""
@@ -1493,7 +1525,7 @@ def more_arguments_reach_the_attention(answer: Answer, cases: Cases) -> None:
 
     # What is done to queries and keys might as well be done to the maps that make them.
     asking = ("self_attention.query", "self_attention.key")
-    larger = {n: 1.5 * v if n.startswith(asking) else v for n, v in state.items()}
+    larger = _enlarged(state, asking)
     expect_close(
         layer.run((x, mask), {"rotary": enlarge}).value,
         _layer(x, larger, H, norm_first=True, mask=mask),
@@ -1576,7 +1608,7 @@ def _expect_dropped_once(answer: Answer, cases: Cases) -> None:
     layer.train()
     x = cases.normal(3, 4, D)
     for silent in ("feed_forward.down", "self_attention.output"):
-        state = {n: torch.zeros_like(v) if n.startswith(silent) else v for n, v in loaded.items()}
+        state = _silenced(loaded, silent)
         layer.load(state, strict=False)
         part = _layer(x, state, H, norm_first=True) - x
         found = expect_tensor(layer(x), x.shape, what=_("the output in training"))
@@ -1652,6 +1684,7 @@ def _built_encoder(
     return module, _load(module, shapes, cases), cases.normal(B, T, D), H, N
 
 
+@remembered
 def _encoder(
     x: Tensor,
     state: dict[str, Tensor],
@@ -1851,6 +1884,7 @@ masked_mean = Exercise(
 )
 
 
+@remembered
 def _mean(x: Tensor, allowed: Tensor) -> Tensor:
     rows = [
         sequence[keep].double().mean(dim=0)

@@ -21,6 +21,7 @@ from autograder.checking import (
     fail,
 )
 from autograder.i18n import _
+from autograder.memory import remembered
 
 # Numbers that are only moved stay what they are, to the last bit.
 MOVED = 0.0
@@ -70,6 +71,7 @@ _SPLIT_STEP = _(
 )
 
 
+@remembered
 def _columns(x: Tensor, H: int) -> Tensor:
     """The definition, head by head, in float64."""
     d = x.shape[-1] // H
@@ -329,12 +331,14 @@ def _state(
     return state
 
 
+@remembered
 def _linear(x: Tensor, state: dict[str, Tensor], name: str) -> Tensor:
     bias = state.get(f"{name}.bias")
     y = x.double() @ state[f"{name}.weight"].double().T
     return y if bias is None else y + bias.double()
 
 
+@remembered
 def _attend(
     state: dict[str, Tensor],
     H: int,
@@ -502,6 +506,21 @@ def values_may_differ_from_keys(answer: Answer, cases: Cases) -> None:
     )
 
 
+@remembered
+def _with_empty_rows(mask: Tensor) -> Tensor:
+    mask = mask.clone()
+    mask[0, 0, 1] = False
+    mask[1, :, 0] = False
+    return mask
+
+
+@remembered
+def _gradient_by_input(state: dict[str, Tensor], H: int, x: Tensor, mask: Tensor) -> Tensor:
+    leaf = x.double().clone().requires_grad_()
+    (wanted,) = torch.autograd.grad(_attend(state, H, leaf, mask=mask).output.sum(), leaf)
+    return wanted
+
+
 @layer_exercise.check(points=1, hidden=True)
 def a_mask_for_each_head_and_an_empty_row(answer: Answer, cases: Cases) -> None:
     """Heads may have masks of their own; a query with nothing to attend to gets a zero mix."""
@@ -514,9 +533,7 @@ def a_mask_for_each_head_and_an_empty_row(answer: Answer, cases: Cases) -> None:
     cause = _("A mask (H, T, S), one for each head, is applied along another axis.")
     _expect_weights(weights, expected.weights, cause)
     _expect_output(output, expected.output, cause)
-    mask = cases.mask(B, H, T, T)
-    mask[0, 0, 1] = False
-    mask[1, :, 0] = False
+    mask = _with_empty_rows(cases.mask(B, H, T, T))
     layer = _built(answer, H * d, H, state)
     run = layer.run((x,), {"mask": mask}, wrt=[0], of=0)
     output, weights = _both(run.value)
@@ -524,9 +541,7 @@ def a_mask_for_each_head_and_an_empty_row(answer: Answer, cases: Cases) -> None:
     cause = _("The mask of one head is used for another, or an empty row is not handled.")
     _expect_weights(weights, expected.weights, cause)
     _expect_output(output, expected.output, cause)
-    leaf = x.double().requires_grad_()
-    (wanted,) = torch.autograd.grad(_attend(state, H, leaf, mask=mask).output.sum(), leaf)
-    _expect_gradient(run.grads["0"], wanted, GRADIENT)
+    _expect_gradient(run.grads["0"], _gradient_by_input(state, H, x, mask), GRADIENT)
 
 
 @layer_exercise.check(points=0.5, hidden=True)
@@ -630,6 +645,17 @@ def dropout_acts_in_training_only(answer: Answer, cases: Cases) -> None:
     )
 
 
+@remembered
+def _gradients(
+    inputs: dict[str, Tensor], H: int, mask: Tensor, cotangent: Tensor
+) -> dict[str, Tensor]:
+    """By the query "0", the key "1" and each parameter."""
+    leaves = {name: item.double().clone().requires_grad_() for name, item in inputs.items()}
+    output = _attend(leaves, H, leaves["0"], leaves["1"], mask=mask).output
+    found = torch.autograd.grad(output, list(leaves.values()), cotangent.double())
+    return dict(zip(leaves, found, strict=True))
+
+
 @layer_exercise.check(points=1, hidden=True)
 def gradients_reach_every_map(answer: Answer, cases: Cases) -> None:
     """Gradients are those of the definition, and the inputs stay as they are."""
@@ -650,11 +676,8 @@ def gradients_reach_every_map(answer: Answer, cases: Cases) -> None:
     run = layer.run(
         (x, memory, None, mask), wrt=[0, 1, "parameters"], of=0, cotangent=cotangent, echo=True
     )
-    leaves = {"0": x, "1": memory, **state}
-    leaves = {name: item.double().requires_grad_() for name, item in leaves.items()}
-    output = _attend(leaves, H, leaves["0"], leaves["1"], mask=mask).output
-    wanted = torch.autograd.grad(output, list(leaves.values()), cotangent.double())
-    for name, gradient in zip(leaves, wanted, strict=True):
+    inputs = {"0": x, "1": memory, **state}
+    for name, gradient in _gradients(inputs, H, mask, cotangent).items():
         _expect_gradient(run.grads.get(name), gradient, GRADIENT)
     _expect_untouched((x, memory, mask), [item for item in run.args if item is not None])
 
