@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -15,8 +18,7 @@ import pytest
 import torch
 
 from autograder.answer import Answer, AnswerRaised, Callbacks, ForbiddenUse, LinkLost
-from autograder.engine import Engine, Limits, SandboxUnavailable
-from autograder.engine import engine as engine_module
+from autograder.engine import Engine, Limits, SandboxUnavailable, warm_process
 from autograder.engine.link import read_reply
 from autograder.guest.plain import Opaque
 from autograder.guest.wire import pack
@@ -362,6 +364,67 @@ def test_a_killed_engine_leaves_no_process(engine):
     assert gone(family)
 
 
+@pytest.fixture(scope="module")
+def shared(engine):
+    """A warm process that others order sandboxes from."""
+    warm, _weaker = warm_process.start(engine.tier, engine.limits)
+    yield warm
+    warm.stop()
+
+
+def copy_of(door):
+    """A door as another process gets it."""
+    return dataclasses.replace(door, control=door.control.dup())
+
+
+def test_several_engines_share_a_warm_process(shared):
+    with Engine(door=copy_of(shared.door())) as one, Engine(door=copy_of(shared.door())) as two:
+        links = [e.open([("cell", "def f(): return 1")], "f") for e in (one, two, one)]
+        sandboxes = psutil.Process(shared._process.pid).children(recursive=True)
+        assert {link._transport._pid for link in links} < {item.pid for item in sandboxes}
+        assert [link.request({"op": "call", "object": 0})["value"] for link in links] == [1, 1, 1]
+
+
+_CLIENT = """
+import multiprocessing, time
+from autograder.engine import Engine
+def work(door, told):
+    engine = Engine(door=door)
+    told.send(engine.open([("cell", "def f(): pass")], "f")._transport._pid)
+    time.sleep(600)
+"""
+
+
+def test_who_is_killed_takes_his_sandboxes_along_and_no_others(shared, tmp_path, monkeypatch):
+    (tmp_path / "client_of_a_door.py").write_text(_CLIENT)
+    monkeypatch.syspath_prepend(tmp_path)
+    work = importlib.import_module("client_of_a_door").work
+    with Engine(door=copy_of(shared.door())) as engine:
+        link = engine.open([("cell", "def f(): return 1")], "f")
+        hears, told = multiprocessing.Pipe()
+        other = multiprocessing.get_context("spawn").Process(
+            target=work, args=(shared.door(), told)
+        )
+        other.start()
+        assert hears.poll(60)
+        sandbox = psutil.Process(hears.recv())
+        other.kill()
+        assert gone([sandbox])
+        assert link.request({"op": "call", "object": 0})["value"] == 1
+    other.join()
+
+
+def test_an_engine_outlives_the_warm_process_that_it_shared(engine):
+    warm, _weaker = warm_process.start(engine.tier, engine.limits)
+    late = copy_of(warm.door())
+    with Engine(door=copy_of(warm.door())) as shares:
+        assert answer(shares, "def answer(): return 1")() == 1
+        warm.stop()
+        assert answer(shares, "def answer(): return 2")() == 2
+    with Engine(door=late) as engine_of_its_own:
+        assert answer(engine_of_its_own, "def answer(): return 3")() == 3
+
+
 def test_close_ends_everything():
     with Engine(sandbox=os.environ.get("AUTOGRADER_TIER", "namespaces")) as engine:
         engine.open([("cell", "def f(): return 1")], "f")
@@ -375,7 +438,7 @@ def test_without_walls_it_refuses_in_one_line(monkeypatch):
     def refuse(tier, limits, preload):
         raise OSError(f"no {tier} here")
 
-    monkeypatch.setattr(engine_module, "_WarmProcess", refuse)
+    monkeypatch.setattr(warm_process, "WarmProcess", refuse)
     with pytest.raises(SandboxUnavailable) as caught:
         Engine()
     text = str(caught.value)

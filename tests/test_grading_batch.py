@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from autograder import chapters
@@ -226,8 +227,12 @@ def test_a_killed_worker_and_a_killed_run(few: Path, tmp_path: Path) -> None:
     while not list((tmp_path / "other").rglob("[!.]*.json")) and time.monotonic() < deadline:
         assert process.poll() is None
         time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGKILL)
+    family = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
     process.wait()
+    # nothing lives on: neither those that judge, nor the warm process, nor a sandbox
+    assert family
+    assert not psutil.wait_procs(family, timeout=10)[1]
     kept = len(list((tmp_path / "other").rglob("[!.]*.json")))
     second = Batch(find([few]), OPTIONS, Store(tmp_path / "other"))
     second.run()

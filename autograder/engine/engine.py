@@ -3,34 +3,19 @@
 from __future__ import annotations
 
 import collections
-import dataclasses
-import json
+import contextlib
 import os
-import socket
-import subprocess
-import sys
 import threading
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Literal
 
 from autograder.answer import Callbacks
-from autograder.engine import scratch
-from autograder.engine.environment import environment
+from autograder.engine import warm_process
 from autograder.engine.errors import SandboxUnavailable
 from autograder.engine.limits import Limits
 from autograder.engine.link import SandboxLink, SocketTransport
+from autograder.engine.warm_process import PRELOAD, Door, Ordered, Orders, Sandbox, WarmProcess
 from autograder.i18n import _
-
-Sandbox = Literal["auto", "namespaces", "landlock", "none"]
-
-_START = Path(__file__).parent / "warm" / "start.py"
-# The user that sandboxes run as where root starts the engine: a number that nothing else uses.
-_UNPRIVILEGED = 61_184
-_START_SECONDS = 120.0
-# what answers use beside torch; figures are drawn by cells that are not run
-_PRELOAD = ("numpy", "triton.language", "triton.runtime.interpreter")
 
 
 class Engine:
@@ -44,6 +29,7 @@ class Engine:
             ``landlock``); ``none`` runs answers in plain processes, and warns.
         limits: what one sandbox may use.
         preload: modules that the warm process imports besides torch, where they are installed.
+        door: to another process's warm process, which is used for as long as it lives.
 
     Attributes:
         tier: the walls in use: ``namespaces``, ``landlock`` or ``none``.
@@ -59,37 +45,32 @@ class Engine:
         workers: int = 1,
         sandbox: Sandbox = "auto",
         limits: Limits | None = None,
-        preload: Sequence[str] = _PRELOAD,
+        preload: Sequence[str] = PRELOAD,
+        door: Door | None = None,
     ) -> None:
-        self.limits = limits or Limits()
+        self.limits = door.limits if door else limits or Limits()
         self._workers = workers
         self._preload = tuple(preload)
         self._lock = threading.Lock()
-        self._warm: _WarmProcess | None = None
-        self._ready: collections.deque[_Ordered] = collections.deque()
+        self._warm: Orders | None = None
+        self._ready: collections.deque[Ordered] = collections.deque()
         self.weaker: list[str] = []
-        self.tier = self._choose(sandbox)
+        self.tier = self._choose(sandbox, door)
 
-    def _choose(self, sandbox: Sandbox) -> str:
+    def _choose(self, sandbox: Sandbox, door: Door | None) -> str:
+        if door is not None:
+            with contextlib.suppress(OSError):  # it is gone: the first sandbox needs another one
+                self._warm = door.enter()
+            return door.tier
         if sandbox == "none":
             warnings.warn(
                 _("without a sandbox: the submissions' code can do whatever you can do"),
                 stacklevel=3,
             )
             return "none"
-        for tier in ("namespaces", "landlock") if sandbox == "auto" else (sandbox,):
-            try:
-                self._warm = _WarmProcess(tier, self.limits, self._preload)
-            except OSError as error:
-                self.weaker.append(f"{tier}: {error}")
-            else:
-                return tier
-        raise SandboxUnavailable(
-            _(
-                "no sandbox on this machine ({why}); `python -m autograder doctor` says how to "
-                "mend it, `--sandbox none` runs without one"
-            ).format(why="; ".join(self.weaker))
-        )
+        warm, self.weaker = warm_process.start(sandbox, self.limits, self._preload)
+        self._warm = warm
+        return warm.tier
 
     def open(
         self,
@@ -147,14 +128,30 @@ class Engine:
 
     def _take_ready(self) -> SandboxLink:
         if self._warm is None:
-            self._warm = _WarmProcess(self.tier, self.limits, self._preload)
+            self._warm = WarmProcess(self.tier, self.limits, self._preload)
         while len(self._ready) <= self._workers:
             self._ready.append(self._warm.order())
-        return self._ready.popleft().collect()
+        ordered = self._ready.popleft()
+        try:
+            while ordered.pidfd is None:
+                self._warm.next_arrival()
+        except OSError:
+            os.close(ordered.fd)
+            raise
+        link = SandboxLink(self._transport(ordered, ordered.pidfd), self.limits)
+        link.await_ready()
+        return link
+
+    def _transport(self, ordered: Ordered, pidfd: int) -> SocketTransport:
+        megabytes = self.limits.scratch_megabytes
+        return SocketTransport(ordered.fd, pidfd, ordered.scratch, megabytes)
 
     def _stop(self) -> None:
         for ordered in self._ready:
-            ordered.cancel()
+            if ordered.pidfd is None:
+                os.close(ordered.fd)
+            else:
+                self._transport(ordered, ordered.pidfd).kill()
         self._ready.clear()
         if self._warm is not None:
             self._warm.stop()
@@ -172,135 +169,3 @@ class Engine:
     def __exit__(self, *exc: object) -> None:
         """Close."""
         self.close()
-
-
-class _Ordered:
-    """A sandbox that the warm process was asked for and that may not be there yet."""
-
-    def __init__(self, warm: _WarmProcess, fd: int, scratch: str) -> None:
-        self._warm, self._fd, self._scratch = warm, fd, scratch
-        self.transport: SocketTransport | None = None
-
-    def arrived(self, pidfd: int) -> None:
-        self.transport = SocketTransport(
-            self._fd, pidfd, self._scratch, self._warm.limits.scratch_megabytes
-        )
-
-    def collect(self) -> SandboxLink:
-        while self.transport is None:
-            self._warm.next_arrival()
-        link = SandboxLink(self.transport, self._warm.limits)
-        link.await_ready()
-        return link
-
-    def cancel(self) -> None:
-        if self.transport is None:
-            os.close(self._fd)
-        else:
-            self.transport.kill()
-
-
-class _WarmProcess:
-    """The process started by :mod:`autograder.engine.warm.start`, seen from the engine.
-
-    Raises:
-        OSError: it could not put up its walls; the text says why.
-    """
-
-    def __init__(self, tier: str, limits: Limits, preload: Sequence[str]) -> None:
-        if sys.platform != "linux":
-            raise OSError(_("this is not Linux"))
-        self.limits = limits
-        self._ordered: collections.deque[_Ordered] = collections.deque()
-        self._uid = _UNPRIVILEGED if os.geteuid() == 0 else None
-        self._room = scratch.make(self._uid) if tier == "landlock" else None
-        self._scratch = self._room.path if self._room else ""
-        self._folders = 0
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._control.settimeout(_START_SECONDS)
-        configuration = {
-            "tier": tier,
-            "uid": self._uid,
-            "limits": dataclasses.asdict(limits),
-            "preload": list(preload),
-            "scratch": self._scratch,
-            "control": theirs.fileno(),
-        }
-        self._process = subprocess.Popen(
-            # -P: nothing but this Python's packages; -B: nothing is written
-            [sys.executable, "-P", "-B", str(_START), json.dumps(configuration)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            pass_fds=[theirs.fileno()],
-            env=environment(),
-            cwd="/",
-            start_new_session=True,  # an interrupt at the terminal is the engine's to act on
-        )
-        theirs.close()
-        try:
-            self._await_ready()
-        except OSError:
-            self.stop()
-            raise
-
-    def _await_ready(self) -> None:
-        while True:
-            message, _fds = self._hear()
-            if "map" in message:
-                self._map_users()
-                self._control.send(b"{}")
-            elif "ready" in message:
-                return
-            else:
-                raise OSError(message.get("error", "an unknown message"))
-
-    def _map_users(self) -> None:
-        """Give the warm process's user namespace its one user."""
-        user, group = (
-            (self._uid, self._uid) if self._uid is not None else (os.geteuid(), os.getegid())
-        )
-        folder = Path(f"/proc/{self._process.pid}")
-        (folder / "setgroups").write_text("deny", encoding="ascii")
-        (folder / "uid_map").write_text(f"0 {user} 1", encoding="ascii")
-        (folder / "gid_map").write_text(f"0 {group} 1", encoding="ascii")
-
-    def _hear(self) -> tuple[dict[str, Any], list[int]]:
-        data, fds, _flags, _address = socket.recv_fds(self._control, 65_536, 4)
-        if not data:
-            raise OSError(_("the warm process ended"))
-        return json.loads(data), fds
-
-    def order(self) -> _Ordered:
-        """Ask for a sandbox, without waiting for it."""
-        ours, theirs = socket.socketpair()
-        folder = ""
-        if self._scratch:
-            self._folders += 1
-            folder = os.path.join(self._scratch, str(self._folders))
-            os.mkdir(folder, 0o700)
-            if self._uid is not None:
-                os.chown(folder, self._uid, self._uid)
-        with ours, theirs:
-            message = json.dumps({"scratch": folder}).encode()
-            socket.send_fds(self._control, [message], [theirs.fileno()])
-            self._ordered.append(_Ordered(self, ours.detach(), folder))
-        return self._ordered[-1]
-
-    def next_arrival(self) -> None:
-        """Wait for the next sandbox that was asked for."""
-        message, fds = self._hear()
-        if "forked" not in message or len(fds) != 1:
-            raise OSError(message.get("error", "an unknown message"))
-        self._ordered.popleft().arrived(fds[0])
-
-    def stop(self) -> None:
-        """End it, and with it every sandbox."""
-        self._control.close()
-        try:
-            self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        if self._room is not None:
-            self._room.remove()

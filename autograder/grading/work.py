@@ -15,6 +15,7 @@ from autograder.results import ExerciseResult
 
 if TYPE_CHECKING:
     from autograder.engine import Engine
+    from autograder.engine.warm_process import Door
     from autograder.grading.run import Grader
 
 
@@ -58,8 +59,12 @@ _lock = threading.Lock()
 _graders: dict[Options, tuple[Engine, Grader]] = {}
 
 
-def prepare(options: Options) -> Grader:
-    """This process's grader, made once."""
+def prepare(options: Options, door: Door | None = None) -> Grader:
+    """This process's grader, made once.
+
+    Args:
+        door: to another process's warm process, instead of one of its own.
+    """
     # The process that hands out the work may need none of them.
     import torch  # noqa: PLC0415
 
@@ -75,7 +80,7 @@ def prepare(options: Options) -> Grader:
             with warnings.catch_warnings():
                 # the command says it once; each process need not
                 warnings.simplefilter("ignore")
-                engine = Engine(sandbox=options.sandbox)  # type: ignore[arg-type]
+                engine = Engine(sandbox=options.sandbox, door=door)  # type: ignore[arg-type]
             atexit.register(engine.close)
             _graders[options] = engine, Grader(engine, seed=options.seed)
         return _graders[options][1]

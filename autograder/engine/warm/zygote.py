@@ -59,15 +59,15 @@ class Zygote:
     # --- talking with the engine
 
     def tell(self, message: dict[str, Any], *fds: int) -> None:
-        """Send a message, with descriptors."""
-        socket.send_fds(self.control, [json.dumps(message).encode()], list(fds))
+        """Send a message to the one who started this process, with descriptors."""
+        _send(self.control, message, *fds)
 
-    def hear(self) -> tuple[dict[str, Any], list[int]]:
-        """The next message; ends the process when the engine is gone."""
-        data, fds, _, _ = socket.recv_fds(self.control, 65536, 4)
-        if not data:
+    def hear(self) -> dict[str, Any]:
+        """Its next message; ends the process when it is gone."""
+        message, _fds = _receive(self.control)
+        if message is None:
             os._exit(0)
-        return json.loads(data), fds
+        return message
 
     # --- becoming confined
 
@@ -162,21 +162,38 @@ class Zygote:
     # --- forking
 
     def run(self) -> NoReturn:
-        """Fork a sandbox for each request, until the engine closes the control socket."""
+        """Fork a sandbox for each order, until the one who started this process is gone."""
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel clears ended children away
         self.tell({"ready": True})
+        clients = {self.control.fileno(): _Client(self.control)}
+        orders = select.poll()
+        orders.register(self.control, select.POLLIN)
         while True:
-            message, fds = self.hear()
-            try:
-                pid = self._fork(fds[0], message.get("scratch", ""))
-                pidfd = os.pidfd_open(pid)
-            except OSError as error:
-                self.tell({"error": str(error)})
-            else:
-                self.tell({"forked": True}, pidfd)
-                os.close(pidfd)
-            for fd in fds:
-                os.close(fd)
+            for number, _event in orders.poll():
+                client = clients[number]
+                message, fds = _receive(client.control)
+                if message is None:
+                    if client.control is self.control:
+                        os._exit(0)
+                    orders.unregister(number)
+                    clients.pop(number).end()
+                elif "join" in message:
+                    joined = _Client(socket.socket(fileno=fds.pop()))
+                    clients[joined.control.fileno()] = joined
+                    orders.register(joined.control, select.POLLIN)
+                else:
+                    self._serve(client, fds[0], message.get("scratch", ""))
+                for fd in fds:
+                    os.close(fd)
+
+    def _serve(self, client: _Client, channel: int, scratch: str) -> None:
+        try:
+            pidfd = os.pidfd_open(self._fork(channel, scratch))
+        except OSError as error:
+            client.tell({"error": str(error)})
+        else:
+            client.tell({"forked": True}, pidfd)
+            client.keep(pidfd)
 
     def _fork(self, channel: int, scratch: str) -> int:
         if self.tier == "namespaces":
@@ -274,6 +291,50 @@ class Zygote:
             os.write(fd, text.encode())
         finally:
             os.close(fd)
+
+
+class _Client:
+    """A process that orders sandboxes. When it ends, those that it ordered end with it."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self.control = control
+        self._sandboxes: list[int] = []
+
+    def tell(self, message: dict[str, Any], *fds: int) -> None:
+        """Send a message, if there is still someone to read it."""
+        with contextlib.suppress(OSError):
+            _send(self.control, message, *fds)
+
+    def keep(self, pidfd: int) -> None:
+        """Remember a sandbox, and forget those that have ended."""
+        ended = select.poll()
+        for known in self._sandboxes:
+            ended.register(known, select.POLLIN)
+        for known, _event in ended.poll(0):
+            self._sandboxes.remove(known)
+            os.close(known)
+        self._sandboxes.append(pidfd)
+
+    def end(self) -> None:
+        """End its sandboxes."""
+        for pidfd in self._sandboxes:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            os.close(pidfd)
+        self.control.close()
+
+
+def _send(control: socket.socket, message: dict[str, Any], *fds: int) -> None:
+    socket.send_fds(control, [json.dumps(message).encode()], list(fds))
+
+
+def _receive(control: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
+    """A message with its descriptors; None where the other side is gone."""
+    try:
+        data, fds, _, _ = socket.recv_fds(control, 65536, 4)
+    except ConnectionResetError:
+        return None, []
+    return (json.loads(data) if data else None), fds
 
 
 def run(configuration: dict[str, Any], seal: Callable[[], None]) -> None:
