@@ -39,8 +39,17 @@ _traffic(
     {"4 * T * S": "2 * T * S"},
     _(
         "The T × S numbers cross to the main memory and back twice: the scores are written and "
-        "read, and so are the weights. Half of these four journeys are missing."
+        "read, and so are the weights. Not all of these four journeys are counted."
     ),
+)
+wrong_edit(
+    "attention_traffic",
+    "three_quarters_of_the_matrix_traffic",
+    {"4 * T * S": "3 * T * S"},
+    why=_("One of the four journeys of the T × S numbers is missing."),
+    see="flash-traffic",
+    rung=2,
+    form_of="half_of_the_matrix_traffic",
 )
 _traffic(
     "numbers_taken_for_bytes",
@@ -73,6 +82,11 @@ _traffic(
     "output_is_forgotten",
     {"(T + 2 * S) * d + T * d": "(T + 2 * S) * d"},
     _("What is written counts as traffic too: the output's T rows are missing."),
+)
+_traffic(
+    "an_output_for_each_key",
+    {"(T + 2 * S) * d + T * d": "(T + 2 * S) * d + S * d"},
+    _("The output has a row for each of the T queries, and none for a key."),
 )
 _traffic(
     "as_many_keys_as_queries",
@@ -183,6 +197,14 @@ _online(
     _(
         "The new score's exponential is multiplied by the factor as well. It is taken against the "
         "new maximum already: only what was summed before is rescaled."
+    ),
+)
+_online(
+    "exponential_upside_down",
+    {"math.exp(score - m_new)": "math.exp(m_new - score)"},
+    _(
+        "A score adds exp(maximum − score), which is the more the lower it is. It adds "
+        "exp(score − maximum), at most 1."
     ),
 )
 _online(
@@ -391,6 +413,23 @@ _blocks(
     "no_scale",
     {"scale = 1 / math.sqrt(q.shape[-1])": "scale = 1.0"},
     _("The scores are not divided by √d."),
+    rung=3,
+)
+_blocks(
+    "always_in_float32",
+    {
+        "    scale = 1 / math.sqrt(q.shape[-1])": (
+            "    dtype, q, k, v = q.dtype, q.float(), k.float(), v.float()\n"
+            "    scale = 1 / math.sqrt(q.shape[-1])"
+        ),
+        "return accumulator / total, m + torch.log(total)": (
+            "return (accumulator / total).to(dtype), (m + torch.log(total)).to(dtype)"
+        ),
+    },
+    _(
+        "float64 inputs are computed in float32, and what is converted back in the end has its "
+        "seven digits only."
+    ),
     rung=3,
 )
 _blocks(
@@ -809,6 +848,19 @@ wrong_edit(
     "scores_rounded_to_half_precision",
     {"rows @ keys.transpose(-2, -1)  #": "(rows @ keys.transpose(-2, -1)).to(q.dtype).to(wide)  #"},
     why=_("The scores are rounded to half precision before the softmax."),
+    see="flash-tiles",
+    rung=3,
+    form_of="accumulator_in_half_precision",
+)
+wrong_edit(
+    "flash_forward",
+    "products_in_half_precision",
+    {
+        "rows @ keys.transpose(-2, -1)  #": (
+            "(rows.to(q.dtype) @ keys.to(q.dtype).transpose(-2, -1)).to(wide)  #"
+        )
+    },
+    why=_("Scaled queries and keys are multiplied in half precision, which rounds the scores."),
     see="flash-tiles",
     rung=3,
     form_of="accumulator_in_half_precision",
@@ -2362,8 +2414,14 @@ _kernel(
     "a_tile_too_many_is_skipped",
     {"tile * BLOCK_Q + BLOCK_Q + S - T)": "tile * BLOCK_Q + S - T)"},
     _(
-        "The loop ends before the diagonal: the keys that the tile's own queries stand at are missing."
+        "The loop ends too early: keys that queries of the tile see, near the diagonal, are missing."
     ),
+)
+_kernel(
+    "end_from_the_first_query",
+    {"tile * BLOCK_Q + BLOCK_Q + S - T)": "tile * BLOCK_Q + S - T + 1)"},
+    _("The loop ends with the tile's first query; the last one sees the most keys."),
+    form_of="a_tile_too_many_is_skipped",
 )
 _kernel(
     "no_tile_is_skipped",
@@ -2419,6 +2477,18 @@ _kernel(
     rung=3,
 )
 _kernel(
+    "maximum_alone_in_base_two",
+    {"(m + tl.log2(divisor)) * 0.6931471805599453": "m + tl.log(divisor)"},
+    _("The maximum is in base 2 and the sum's logarithm natural: the two do not add up."),
+    rung=3,
+)
+_kernel(
+    "logsumexp_converted_backwards",
+    {"(m + tl.log2(divisor)) * 0.6931471805599453": "(m + tl.log2(divisor)) * 1.4426950408889634"},
+    _("From base 2 to base e one multiplies by ln 2; log2(e) leads the other way."),
+    rung=3,
+)
+_kernel(
     "logsumexp_without_the_maximum",
     {"(m + tl.log2(divisor))": "tl.log2(divisor)"},
     _("log of the sum belongs to exp(score − m): the maximum must be added back."),
@@ -2446,6 +2516,12 @@ _kernel(
         "divisor = tl.where(total == 0.0, 1.0, total)": "divisor = total",
     },
     _("A row that has seen no key yet has maximum −∞, and −∞ − (−∞) is NaN. Subtract 0 there."),
+)
+_kernel(
+    "rows_without_keys_beside_others_are_nan",
+    {'subtracted = tl.where(m_new == float("-inf"), 0.0, m_new)': "subtracted = m_new"},
+    _("−∞ is subtracted from −∞ in a row without keys of a tile that others see."),
+    form_of="rows_without_keys_are_nan",
 )
 _kernel(
     "accumulator_in_half_precision",
@@ -2746,6 +2822,24 @@ _both_kernels(
     {"tile * BLOCK_Q + BLOCK_Q + S - T)": "tile * BLOCK_Q + S - T)"},
     {"// BLOCK_Q * BLOCK_Q": "// BLOCK_Q * BLOCK_Q + BLOCK_Q"},
     _("A tile on the diagonal is passed over, though some of it is seen."),
+)
+wrong_edit(
+    "flash_backward_dkv_kernel",
+    "begin_from_the_last_key",
+    {"tile * BLOCK_K - (S - T))": "tile * BLOCK_K + BLOCK_K - 1 - (S - T))"},
+    why=_("The loop begins where the tile's last key is seen; its first key is seen earlier."),
+    see="flash-triton-backward",
+    rung=2,
+    form_of="a_tile_too_many_is_skipped",
+)
+wrong_edit(
+    "flash_backward_dkv_kernel",
+    "skipping_without_the_offset",
+    {"tile * BLOCK_K - (S - T))": "tile * BLOCK_K)"},
+    why=_("The mask knows of S − T, and the first tile of the loop does not."),
+    see="flash-triton-backward",
+    rung=2,
+    form_of="first_query_at_the_first_key",
 )
 _both_kernels(
     "no_tile_is_skipped",
@@ -3097,7 +3191,19 @@ _combine(
 _combine(
     "empty_parts_are_nan",
     {"m.masked_fill(m == -math.inf, 0.0)": "m", "total.masked_fill(total == 0, 1.0)": "total"},
-    _("Where no part saw anything, −∞ is subtracted from −∞, which is NaN; asked for are zeros."),
+    _(
+        "Where no part saw anything, −∞ is subtracted from −∞ or 0 divided by 0, which is NaN; asked "
+        "for are zeros."
+    ),
+)
+wrong_edit(
+    "combine_splits",
+    "output_alone_is_nan",
+    {"total.masked_fill(total == 0, 1.0)": "total"},
+    why=_("Where no part saw anything, the shares are 0, and so is their sum: 0 / 0 is NaN."),
+    see="flash-splits",
+    rung=2,
+    form_of="empty_parts_are_nan",
 )
 _combine(
     "logsumexp_is_the_maximum",
