@@ -130,7 +130,7 @@ def _quicker_types(interpreter: Any, core: Any, replace: Replace) -> None:
     """Each block type is made and checked once; a type is itself before it has an equal name."""
     block_type, tensor = core.block_type, core.tensor
     initialised, numpy_dtype, equal = tensor.__init__, interpreter._get_np_dtype, core.dtype.__eq__
-    of_scalars = core.constexpr(1), core.tuple([])
+    unwrap, of_scalars = core._unwrap_if_constexpr, (core.constexpr(1), core.tuple([]))
 
     def initialise(self: Any, handle: Any, type: Any) -> None:
         of_tensors = getattr(type, "of_tensors", None)
@@ -148,8 +148,15 @@ def _quicker_types(interpreter: Any, core: Any, replace: Replace) -> None:
             found = _numpy_dtypes[dtype.name] = numpy_dtype(dtype)
         return found
 
+    kept = _kept(block_type, core)
+    plain = frozenset((tensor, core.dtype, kept, int, float, bool, str, type(None)))
+
+    def unwrapped(value: Any) -> Any:
+        return value if type(value) in plain else unwrap(value)
+
     for module in (core, interpreter.tl):
-        replace(module, "block_type", _kept(block_type, core))
+        replace(module, "block_type", kept)
+    replace(core, "_unwrap_if_constexpr", unwrapped)
     replace(core.dtype, "__eq__", lambda self, other: self is other or equal(self, other))
     replace(tensor, "__init__", initialise)
     replace(interpreter, "_get_np_dtype", looked_up)
