@@ -13,6 +13,7 @@ from autograder.answer import Answer
 from autograder.checking import Cases, Exercise, expect, expect_close, expect_tensor, fail
 from autograder.guest import fixtures
 from autograder.i18n import _
+from autograder.memory import remembered
 
 # One float32 number copied, or multiplied once.
 ONE_STEP = 2e-6
@@ -614,6 +615,7 @@ training = Exercise(
 TRAINED = 1e-4
 
 
+@remembered
 def _trained(
     kind: str,
     state: dict[str, Tensor],
