@@ -15,11 +15,17 @@ import torch
 from torch import Tensor
 
 from autograder.guest.executor import Executor
-from autograder.guest.plain import Callback, Opaque, to_plain
+from autograder.guest.plain import Callback, Opaque, reach, tensors_in, to_plain
+from autograder.i18n import _
 
 MAX_CALLBACKS = 2_000
 MAX_GRAPHS = 64
 """Results of callbacks that can still be differentiated: the latest ones."""
+MAX_REACH = 2**22
+"""Of all these results together, what :func:`autograder.guest.plain.reach` says of their inputs: a
+graph holds several tensors of that size, 16 MB each in float32."""
+MAX_RESULT = 16 * 2**20
+"""Bytes of what one callback returns."""
 
 
 class Link(Protocol):
@@ -69,6 +75,10 @@ class ForbiddenUse(Exception):
         self.names = tuple(names)
 
 
+class _Large(Exception):
+    """A result is larger than a test needs it."""
+
+
 class Callbacks:
     """The judge's functions that a learner's code may call (a test that the learner wrote).
 
@@ -79,7 +89,7 @@ class Callbacks:
 
     def __init__(self) -> None:
         self._functions: list[Callable[..., Any]] = []
-        self._graphs: dict[int, tuple[list[Tensor], list[Tensor]]] = {}
+        self._graphs: dict[int, tuple[list[Tensor], list[Tensor], int]] = {}
         self._calls = 0
 
     def add(self, function: Callable[..., Any]) -> Callback:
@@ -96,6 +106,8 @@ class Callbacks:
             if "backward" in ask:
                 return self._backward(ask)
             return self._call(ask)
+        except _Large:
+            return {"error": _("it returns too much: a test may use small inputs only")}
         except Exception as error:
             # A wrong call of an implementation is the learner's mistake; its text names no case.
             return {"error": f"{type(error).__name__}: {error}"[:400]}
@@ -123,21 +135,30 @@ class Callbacks:
         args, kwargs = prepare(list(ask["args"])), prepare(dict(ask["kwargs"]))
         with torch.set_grad_enabled(wanted):
             value = function(*args, **kwargs)
+        if sum(tensor.numel() * tensor.itemsize for tensor in tensors_in(value)) > MAX_RESULT:
+            raise _Large
         if wanted:
             outputs = [value] if isinstance(value, Tensor) else list(value)
-            self._graphs[self._calls] = (outputs, leaves)
-            if len(self._graphs) > MAX_GRAPHS:
-                del self._graphs[min(self._graphs)]
+            self._keep(outputs, leaves)
         overwritten = [
             None if _equal(leaf, old) else to_plain(leaf)
             for leaf, old in zip(leaves, before, strict=True)
         ]
         return {"value": to_plain(value), "call": self._calls, "overwritten": overwritten}
 
+    def _keep(self, outputs: list[Tensor], leaves: list[Tensor]) -> None:
+        """Keep a result with its graph; the oldest ones make room."""
+        self._graphs[self._calls] = (outputs, leaves, reach(leaves))
+        while len(self._graphs) > 1 and (
+            len(self._graphs) > MAX_GRAPHS
+            or sum(size for _outputs, _leaves, size in self._graphs.values()) > MAX_REACH
+        ):
+            del self._graphs[min(self._graphs)]
+
     def _backward(self, ask: dict[str, Any]) -> dict[str, Any]:
         if ask["backward"] not in self._graphs:
             raise RuntimeError("differentiate a result before you compute many others")
-        outputs, leaves = self._graphs[ask["backward"]]
+        outputs, leaves, _size = self._graphs[ask["backward"]]
         pairs = [
             (output, cotangent)
             for output, cotangent in zip(outputs, ask["cotangents"], strict=True)

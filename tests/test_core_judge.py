@@ -319,3 +319,22 @@ def test_only_the_latest_results_can_be_differentiated() -> None:
     ones = [torch.ones(1)]
     assert callbacks.answer({"backward": last, "cotangents": ones})["value"] == [6.0]
     assert "error" in callbacks.answer({"backward": first, "cotangents": ones})
+
+
+def test_kept_results_are_bounded_by_what_their_graphs_may_hold() -> None:
+    callbacks = Callbacks()
+    number = callbacks.add(lambda x: x @ x.mT).number
+    x = torch.ones(1_000, 1)  # a million scores
+    call = {"callback": number, "kwargs": {}, "requires_grad": True}
+    calls = [callbacks.answer({**call, "args": [x.clone()]})["call"] for _ in range(6)]
+    ones = [torch.ones(1_000, 1_000)]
+    heard = [callbacks.answer({"backward": made, "cotangents": ones}) for made in calls]
+    assert ["error" in answer for answer in heard] == [True, True, False, False, False, False]
+
+
+def test_an_implementation_returns_no_more_than_a_test_needs() -> None:
+    callbacks = Callbacks()
+    number = callbacks.add(lambda n: [torch.ones(1).expand(n)]).number
+    call = {"callback": number, "kwargs": {}, "requires_grad": False}
+    assert "value" in callbacks.answer({**call, "args": [1_000]})
+    assert "too much" in callbacks.answer({**call, "args": [10**12]})["error"]

@@ -16,7 +16,14 @@ from autograder.engine.limits import Limits
 from autograder.engine.link import SandboxLink, read_reply
 from autograder.guest.wire import HEADER, decode, encode, pack
 
-LIMITS = Limits(request_seconds=0.2, wall_factor=10, reply_bytes=10_000, asks=3, ask_elements=100)
+LIMITS = Limits(
+    request_seconds=0.2,
+    wall_factor=10,
+    reply_bytes=10_000,
+    asks=3,
+    ask_elements=100,
+    ask_reach=1_000,
+)
 
 
 class Wire:
@@ -288,6 +295,10 @@ def test_calls_of_the_judges_functions(wire):
         (11, 11),
         ([{"a": torch.zeros(60)}, (torch.zeros(60),)],),
         (torch.tensor(2**40),),
+        (torch.tensor(-(2**63)),),
+        (torch.tensor(1e9),),
+        # attention makes 40 times 40 of them
+        (torch.zeros(40, 1), torch.zeros(40, 1)),
         (1e300,),
         (-(2**62), 2**62),
     ],

@@ -22,6 +22,7 @@ class Limits:
         reply_bytes: length of one reply.
         asks: calls of judge's functions by the learner's code, over the whole link.
         ask_elements: elements of the tensors of one such call, the product of its integers too.
+        ask_reach: elements that may come of it, see :func:`autograder.guest.plain.reach`.
         ask_seconds: the trusted process's own time for such calls, over the whole link.
     """
 
@@ -37,4 +38,5 @@ class Limits:
     reply_bytes: int = 65 * 2**20
     asks: int = 2_000
     ask_elements: int = 2**16
+    ask_reach: int = 2**22
     ask_seconds: float = 20.0

@@ -24,8 +24,9 @@ from torch import Tensor
 
 from autograder.answer import LinkLost
 from autograder.engine.limits import Limits
-from autograder.guest.plain import NotPlain
+from autograder.guest.plain import NotPlain, reach, tensors_in
 from autograder.guest.wire import HEADER, Garbled, decode, encode, frame
+from autograder.i18n import _
 
 T = TypeVar("T")
 Ask = Callable[[dict[str, Any]], dict[str, Any]]
@@ -319,9 +320,13 @@ class SandboxLink:
         self._asks += 1
         if self._ask is None or self._asks > self._limits.asks:
             raise LinkLost("timeout" if self._ask else "garbled")
-        if _weight(ask) > self._limits.ask_elements:
+        given = (ask.get("args", ()), ask.get("kwargs", {}))
+        if (
+            _weight(given) > self._limits.ask_elements
+            or reach(tensors_in(given)) > self._limits.ask_reach
+        ):
             # This runs in the trusted process, where no sandbox bounds memory and time.
-            return {"error": "a test may call an implementation with small inputs only"}
+            return {"error": _("a test may call an implementation with small inputs only")}
         start = time.process_time()
         answer = self._ask(ask)
         self._ask_seconds += time.process_time() - start
@@ -362,15 +367,18 @@ def read_reply(op: str, body: bytes) -> dict[str, Any]:
         raise LinkLost("garbled") from None
 
 
-def _weight(ask: Any) -> int:
-    """Elements of all tensors, and the product of all integers: what a function may allocate."""
-    elements, product, pending = 0, 1, [ask.get("args", ()), ask.get("kwargs", {})]
+def _weight(given: Any) -> int:
+    """Elements of all tensors, and the product of all numbers: what a function may allocate."""
+    elements, product, pending = 0, 1, [given]
     while pending:
         item = pending.pop()
         if isinstance(item, Tensor):
             elements += item.numel()
             if item.numel() and item.dtype in _INTEGERS:
-                product *= max(1, int(item.long().abs().max()))
+                # no abs: that of the least number is negative
+                product *= max(1, -int(item.min()), int(item.max()))
+            elif item.ndim == 0 and item.dtype.is_floating_point and item.isfinite():
+                product *= max(1, int(item.abs()))
         elif type(item) is int:
             product *= max(1, abs(item))
         elif type(item) is float and math.isfinite(item):

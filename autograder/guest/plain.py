@@ -8,7 +8,7 @@ stays on the judge's side).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,6 +102,32 @@ def to_plain(value: Any, opaque: Callable[[Any], Opaque] | None = None) -> Any:
         raise NotPlain(f"a value of type {type(item).__name__}")
 
     return copy(value, 0)
+
+
+def tensors_in(value: Any) -> Iterable[Tensor]:
+    """Every tensor in lists, tuples and dicts."""
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, Tensor):
+            yield item
+        elif isinstance(item, dict):
+            pending += item.values()
+        elif isinstance(item, list | tuple):
+            pending += item
+
+
+def reach(tensors: Iterable[Tensor]) -> int:
+    """How many elements may come of a computation with these tensors that is no larger than ours.
+
+    Attention makes T·S scores of T queries and S keys, however narrow they are: so it is all
+    elements together, times the longest axis.
+    """
+    elements, longest = 0, 1
+    for tensor in tensors:
+        elements += tensor.numel()
+        longest = max(longest, *tensor.shape, 1)
+    return elements * longest
 
 
 def _copy_tensor(tensor: Tensor) -> Tensor:
