@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
+import tracemalloc
 
 import msgpack
 import pytest
@@ -11,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autograder.guest import wire
 from autograder.guest.plain import DTYPES, MAX_ITEMS, Callback, NotPlain, Opaque
 from autograder.guest.wire import HEADER, Garbled, decode, encode
 
@@ -141,6 +143,65 @@ def tensor_bytes(dtype, shape, raw=b"", dims=None):
 def test_garbled(data):
     with pytest.raises(Garbled):
         decode(data)
+
+
+EMPTY = b"\xdc" + struct.pack(">H", MAX_ITEMS) + b"\x80" * MAX_ITEMS
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b"\xdc" + struct.pack(">H", 200) + EMPTY * 200, id="empty dicts"),
+        pytest.param(
+            msgpack.packb(msgpack.ExtType(1, b"\xdc" + struct.pack(">H", 200) + EMPTY * 200)),
+            id="empty dicts in a tuple",
+        ),
+        pytest.param((b"\xdc" + struct.pack(">H", MAX_ITEMS)) * 1_000, id="announced lists"),
+    ],
+)
+def test_what_is_too_much_is_not_made_first(data):
+    tracemalloc.start()
+    with pytest.raises(Garbled):
+        decode(data)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    # a tuple's bytes are copied once; the lists have room for as many items as there are bytes
+    assert peak < 32 * 2**20
+
+
+def test_tuples_in_tuples_are_not_copied_without_end():
+    value = msgpack.ExtType(2, tensor_bytes("uint8", [2**20], bytes(2**20))[6:])
+    assert decode(msgpack.packb(value)).shape == (2**20,)
+    for _ in range(10):
+        value = msgpack.ExtType(1, msgpack.packb([value]))
+    data = msgpack.packb(value)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wire, "_MAX_TUPLES", 11 * 2**20)
+        decode(data)
+        patch.setattr(wire, "_MAX_TUPLES", 9 * 2**20)
+        with pytest.raises(Garbled):
+            decode(data)
+
+
+@given(PLAIN)
+def test_items_are_counted_as_they_stand(value):
+    """The count goes from head to head and finds every item once."""
+    data, items = body(value), sum(1 for _ in _seen(value))
+    wire._count(data, items)
+    with pytest.raises(Garbled):
+        wire._count(data, items - 1)
+
+
+def _seen(value):
+    """What msgpack sees: keys too, and of a tuple nothing but its bytes."""
+    yield value
+    if type(value) is list:
+        for part in value:
+            yield from _seen(part)
+    if type(value) is dict:
+        for key, part in value.items():
+            yield key
+            yield from _seen(part)
 
 
 def test_tuples_in_tuples_end():

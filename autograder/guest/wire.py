@@ -41,6 +41,12 @@ _BY_NUMBER = tuple(DTYPES.values())
 _NUMBERS = {dtype: number for number, dtype in enumerate(_BY_NUMBER)}
 _MAX_DIMS = 16
 _MAX_SIZE = 2**31
+# A body this short cannot hold enough to matter: its items are counted when they are there.
+_SHORT = 2**16
+# A dict's keys are items of their own to msgpack.
+_MAX_HEADS = 2 * (MAX_ITEMS + 1_000)
+# Nested tuples are bodies in bodies, and each is copied out of the one around it.
+_MAX_TUPLES = 3 * MAX_FRAME
 # A message wraps plain data in a few levels of its own ("reply", "grads", a name).
 _LEVELS = MAX_DEPTH + 6
 
@@ -116,7 +122,7 @@ def decode(body: bytes) -> Any:
     Raises:
         Garbled: whatever is wrong with it.
     """
-    budget = [MAX_ITEMS + 1_000]
+    budget = [MAX_ITEMS + 1_000, _MAX_TUPLES]
     try:
         return _convert(_unpack(body), 0, budget)
     except Garbled:
@@ -125,16 +131,51 @@ def decode(body: bytes) -> Any:
         raise Garbled(type(error).__name__) from None
 
 
-def _unpack(body: bytes | memoryview) -> Any:
+def _unpack(body: bytes) -> Any:
+    if len(body) > _SHORT:
+        _count(body, _MAX_HEADS)
+    # what is announced and cannot be there is not made room for
+    most = min(MAX_ITEMS, len(body))
     return msgpack.unpackb(
         body,
         strict_map_key=True,
         max_str_len=4 * MAX_TEXT,
         max_bin_len=0,
-        max_array_len=MAX_ITEMS,
-        max_map_len=MAX_ITEMS,
+        max_array_len=most,
+        max_map_len=most,
         max_ext_len=MAX_FRAME,
     )
+
+
+def _heads() -> tuple[tuple[int, int], ...]:
+    """By an item's first byte: bytes of it, and how many behind the first one say how many more."""
+    heads = [(1, 0)] * 256  # small numbers, None, booleans; heads of short lists and dicts
+    for length in range(32):
+        heads[0xA0 + length] = (1 + length, 0)  # short texts
+    for first, fixed in (
+        *zip(range(0xCA, 0xD4), (5, 9, 2, 3, 5, 9, 2, 3, 5, 9), strict=True),  # numbers
+        *zip(range(0xD4, 0xD9), (3, 4, 6, 10, 18), strict=True),  # extensions of a fixed size
+        *zip(range(0xDC, 0xE0), (3, 5, 3, 5), strict=True),  # heads of lists and dicts
+    ):
+        heads[first] = (fixed, 0)
+    for first, kind in ((0xC4, 0), (0xC7, 1), (0xD9, 0)):  # bytes, extensions, texts
+        for place, size in enumerate((1, 2, 4)):
+            heads[first + place] = (1 + size + kind, size)
+    return tuple(heads)
+
+
+_HEADS = _heads()
+
+
+def _count(body: bytes, most: int) -> None:
+    """Refuse a body of too many items before any is made: an empty dict is 64 times its byte."""
+    at, end = 0, len(body)
+    while at < end:
+        most -= 1
+        if most < 0:
+            raise Garbled("too many items")
+        fixed, size = _HEADS[body[at]]
+        at += fixed + (int.from_bytes(body[at + 1 : at + 1 + size]) if size else 0)
 
 
 def _convert(item: Any, depth: int, budget: list[int]) -> Any:
@@ -158,6 +199,9 @@ def _convert(item: Any, depth: int, budget: list[int]) -> Any:
     if code == _TENSOR:
         return _tensor_from_bytes(data)
     if code == _TUPLE:
+        budget[1] -= len(data)
+        if budget[1] < 0:
+            raise Garbled("too much in tuples")
         parts = _unpack(data)
         if type(parts) is not list:
             raise Garbled("a tuple that is none")
