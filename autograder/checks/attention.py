@@ -936,6 +936,20 @@ def query_without_keys_gets_zeros(answer: Answer, cases: Cases) -> None:
     )
 
 
+@remembered
+def _gradients(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None, cotangent: Tensor
+) -> dict[str, Tensor]:
+    """By q, k and v, "0" to "2", and by "bias" where there is one."""
+    leaves = {"0": q, "1": k, "2": v} | ({} if bias is None else {"bias": bias})
+    leaves = {name: item.double().clone().requires_grad_() for name, item in leaves.items()}
+    output, _weights = _attention(
+        leaves["0"], leaves["1"], leaves["2"], mask, leaves.get("bias", 0.0)
+    )
+    found = torch.autograd.grad(output, list(leaves.values()), cotangent.double())
+    return dict(zip(leaves, found, strict=True))
+
+
 @attention.check(points=0.5, hidden=True)
 def gradients_stay_finite(answer: Answer, cases: Cases) -> None:
     """All inputs get the gradient of the definition, also beside a query with no allowed key."""
@@ -949,18 +963,12 @@ def gradients_stay_finite(answer: Answer, cases: Cases) -> None:
         # A bias can be a parameter; one that is written to in place raises here.
         answer.run([q, k, v], {"bias": bias}, wrt=[0, 1, 2, "bias"], of=0, cotangent=cotangent),
     ]
-    leaves = {"0": q, "1": k, "2": v, "bias": bias}
-    leaves = {name: item.double().requires_grad_() for name, item in leaves.items()}
-    outputs = [
-        _attention(leaves["0"], leaves["1"], leaves["2"], mask)[0],
-        _attention(leaves["0"], leaves["1"], leaves["2"], None, leaves["bias"])[0],
+    wanted = [
+        _gradients(q, k, v, mask, None, cotangent),
+        _gradients(q, k, v, None, bias, cotangent),
     ]
-    for run, output in zip(runs, outputs, strict=True):
-        names = [name for name in leaves if name in run.grads]
-        wanted = torch.autograd.grad(
-            output, [leaves[name] for name in names], cotangent.double(), retain_graph=True
-        )
-        for name, gradient in zip(names, wanted, strict=True):
+    for run, gradients in zip(runs, wanted, strict=True):
+        for name, gradient in gradients.items():
             found = run.grads[name]
             expect(
                 found is not None,
@@ -1657,6 +1665,16 @@ def scale_is_the_root_of_d(answer: Answer, cases: Cases) -> None:
         )
 
 
+@remembered
+def _layer_gradients(x: Tensor, state: dict[str, Tensor], cotangent: Tensor) -> dict[str, Tensor]:
+    """By the input, "0", and by each parameter."""
+    leaves = {"0": x.double().clone().requires_grad_()}
+    leaves |= {name: item.double().clone().requires_grad_() for name, item in state.items()}
+    output = _attention(*_mapped(leaves["0"], {n: leaves[n] for n in state}))[0]
+    found = torch.autograd.grad(output, list(leaves.values()), cotangent.double())
+    return dict(zip(leaves, found, strict=True))
+
+
 @layer.check(points=0.5, hidden=True)
 def every_parameter_learns(answer: Answer, cases: Cases) -> None:
     """Every parameter and the input get the gradient of the definition."""
@@ -1664,11 +1682,7 @@ def every_parameter_learns(answer: Answer, cases: Cases) -> None:
     module, state = _loaded(answer, cases, D, d)
     x, cotangent = cases.normal(B, T, D), cases.normal(B, T, d)
     run = module.run([x], wrt=[0, "parameters"], of=0, cotangent=cotangent)
-    leaves = {"0": x.double().clone().requires_grad_()}
-    leaves |= {name: item.double().clone().requires_grad_() for name, item in state.items()}
-    output = _attention(*_mapped(leaves["0"], {n: leaves[n] for n in state}))[0]
-    wanted = torch.autograd.grad(output, list(leaves.values()), cotangent.double())
-    for name, gradient in zip(leaves, wanted, strict=True):
+    for name, gradient in _layer_gradients(x, state, cotangent).items():
         found = run.grads.get(name)
         expect(
             found is not None,
