@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor
 
 from autograder.answer import Link
-from autograder.guest.plain import Opaque
+from autograder.guest.plain import Opaque, tensors_in
 
 Trace = list[Any]
 
@@ -25,6 +26,11 @@ _ROUNDING = {torch.float16: 2e-2, torch.bfloat16: 1e-1}
 _ROUNDING_DEFAULT = 5e-5
 # Up to here float64 holds every int as it is.
 _EXACT = 2**53
+
+
+# Bytes of a trace's tensors: those of the bank have one megabyte at most. Traces are kept until the
+# last check of an exercise is through.
+_MAX_TRACE = 16 * 2**20
 
 
 class Recorder:
@@ -38,6 +44,7 @@ class Recorder:
     def __init__(self, link: Link, seed: int = 0) -> None:
         self._link, self._seed = link, seed
         self.trace: Trace = []
+        self._left = _MAX_TRACE
 
     def request(self, message: dict[str, Any]) -> dict[str, Any]:
         """Pass on, and remember the reply (of an error: only its type)."""
@@ -46,9 +53,18 @@ class Recorder:
         reply = self._link.request(message)
         if "error" in reply:
             self.trace.append({"error": reply["error"]})
+        elif not self._has_room(reply):
+            self.trace.append({"value": "more than a trace may hold"})
         else:
             self.trace.append({key: reply[key] for key in sorted(reply) if key != "meter"})
         return reply
+
+    def _has_room(self, reply: dict[str, Any]) -> bool:
+        size = sum(tensor.numel() * tensor.itemsize for tensor in tensors_in(reply))
+        if size > self._left:
+            return False
+        self._left -= size
+        return True
 
     def note(self, fact: Any) -> None:
         """Remember what a check found out, see :meth:`autograder.answer.Answer.note`."""
@@ -61,11 +77,10 @@ def same_trace(one: Trace | Prepared, other: Trace | Prepared) -> bool:
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """A trace made ready to be compared with many others: its numbers in one row.
+class _Numbers:
+    """The numbers of a trace in one row.
 
     Attributes:
-        skeleton: everything but the numbers, in the order in which they stand in the row.
         values: every number of the trace, (n,) float64; an int or float counts as one. Here and
             below, (m, n) for m traces with one skeleton.
         sizes: their absolute values.
@@ -74,20 +89,13 @@ class Prepared:
         finite: whether all values are.
     """
 
-    skeleton: tuple[Any, ...]
     values: np.ndarray[Any, Any]
     sizes: np.ndarray[Any, Any]
     largest: np.ndarray[Any, Any]
     rounding: np.ndarray[Any, Any]
     finite: bool
 
-    def agrees(self, other: Prepared) -> bool:
-        """Whether the other holds the same, up to rounding."""
-        if self.skeleton != other.skeleton:
-            return False
-        return bool(self.near(other).all())
-
-    def near(self, other: Prepared) -> np.ndarray[Any, Any]:
+    def near(self, other: _Numbers) -> np.ndarray[Any, Any]:
         """Which numbers are the same up to rounding, of two with one skeleton."""
         a, b = self.values, other.values
         with np.errstate(invalid="ignore", over="ignore"):
@@ -101,44 +109,77 @@ class Prepared:
         return near
 
 
+class Prepared:
+    """A trace made ready to be compared with many others.
+
+    Attributes:
+        skeleton: everything but the numbers, in the order in which they stand in the row: the
+            shapes of tensors too. Only where two are the same is more of either looked at, so a
+            reply that is larger than any of the bank's is never copied.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        skeleton: list[Any] = []
+        parts: list[Tensor | float] = []
+        _take_apart(trace, skeleton, parts)
+        self.skeleton: tuple[Any, ...] = tuple(skeleton)
+        self._parts = parts
+
+    @cached_property
+    def numbers(self) -> _Numbers:
+        """The numbers, in the order of the skeleton."""
+        numbers = _in_one_row(self._parts)
+        self._parts = []
+        return numbers
+
+    def agrees(self, other: Prepared) -> bool:
+        """Whether the other holds the same, up to rounding."""
+        if self.skeleton != other.skeleton:
+            return False
+        return bool(self.numbers.near(other.numbers).all())
+
+
 def prepared(trace: Trace | Prepared) -> Prepared:
     """A trace made ready to be compared with many others."""
-    if isinstance(trace, Prepared):
-        return trace
-    skeleton: list[Any] = []
+    return trace if isinstance(trace, Prepared) else Prepared(trace)
+
+
+def _take_apart(item: Any, skeleton: list[Any], parts: list[Tensor | float]) -> None:
+    """Add an item to a skeleton, and what has numbers in it to the parts."""
+    if isinstance(item, Tensor):
+        skeleton.append(("tensor", tuple(item.shape), item.is_complex()))
+        if item.numel():
+            parts.append(item)
+    elif type(item) is float or (type(item) is int and abs(item) < _EXACT):
+        skeleton.append("number")
+        parts.append(item)
+    elif isinstance(item, Opaque):
+        skeleton.append(Opaque)  # its number counts what was made before it
+    elif type(item) in (list, tuple):
+        skeleton.append(("items", len(item)))
+        for part in item:
+            _take_apart(part, skeleton, parts)
+    elif isinstance(item, dict):
+        skeleton.append(("keys", len(item)))
+        for key in sorted(item):
+            skeleton.append(key)
+            _take_apart(item[key], skeleton, parts)
+    else:
+        skeleton.append((type(item), item))
+
+
+def _in_one_row(parts: Sequence[Tensor | float]) -> _Numbers:
     rows: list[np.ndarray[Any, Any]] = []
     rounding: list[float] = []
-    alone: list[bool] = []  # whether it is a number by itself
-
-    def walk(item: Any) -> None:
-        if isinstance(item, Tensor):
-            skeleton.append(("tensor", tuple(item.shape), item.is_complex()))
-            row = torch.view_as_real(item) if item.is_complex() else item
-            if row.numel():
-                rows.append(_row(row))
-                rounding.append(_ROUNDING.get(item.dtype, _ROUNDING_DEFAULT))
-                alone.append(False)
-        elif type(item) is float or (type(item) is int and abs(item) < _EXACT):
-            skeleton.append("number")
-            rows.append(np.array([item], dtype=np.float64))
-            # Two ints are equal or not; an int and a float may differ by rounding.
-            rounding.append(_ROUNDING_DEFAULT if type(item) is float else 0.0)
-            alone.append(True)
-        elif isinstance(item, Opaque):
-            skeleton.append(Opaque)  # its number counts what was made before it
-        elif type(item) in (list, tuple):
-            skeleton.append(("items", len(item)))
-            for part in item:
-                walk(part)
-        elif isinstance(item, dict):
-            skeleton.append(("keys", len(item)))
-            for key in sorted(item):
-                skeleton.append(key)
-                walk(item[key])
+    alone = np.array([not isinstance(part, Tensor) for part in parts], dtype=bool)
+    for part in parts:
+        if isinstance(part, Tensor):
+            rows.append(_row(torch.view_as_real(part) if part.is_complex() else part))
+            rounding.append(_ROUNDING.get(part.dtype, _ROUNDING_DEFAULT))
         else:
-            skeleton.append((type(item), item))
-
-    walk(trace)
+            rows.append(np.array([part], dtype=np.float64))
+            # Two ints are equal or not; an int and a float may differ by rounding.
+            rounding.append(_ROUNDING_DEFAULT if type(part) is float else 0.0)
     values = np.concatenate(rows) if rows else np.zeros(0)
     sizes = np.abs(values)
     finite = np.isfinite(sizes)
@@ -147,9 +188,8 @@ def prepared(trace: Trace | Prepared) -> Prepared:
     if lengths.size:
         starts = np.cumsum(lengths) - lengths
         largest = np.maximum.reduceat(np.where(finite, sizes, 0.0), starts)
-        largest[np.array(alone)] = 0.0
-    return Prepared(
-        tuple(skeleton),
+        largest[alone] = 0.0
+    return _Numbers(
         values,
         sizes,
         np.repeat(largest, lengths),
@@ -219,16 +259,17 @@ def agreements(bank: Mapping[str, Mapping[str, Trace]]) -> dict[str, dict[str, s
     agree: dict[str, dict[str, set[str]]] = {one: {other: set() for other in bank} for one in bank}
     for check in {check: None for found in bank.values() for check in found}:
         # by skeleton, then by all that the comparison depends on beside it
-        groups: dict[Any, dict[Any, tuple[Prepared, list[str]]]] = {}
+        groups: dict[Any, dict[Any, tuple[_Numbers, list[str]]]] = {}
         for entry, found in bank.items():
             if check in found:
                 trace = prepared(found[check])
                 same = groups.setdefault(trace.skeleton, {})
-                content = (trace.values.tobytes(), trace.rounding.tobytes())
-                same.setdefault(content, (trace, []))[1].append(entry)
+                numbers = trace.numbers
+                content = (numbers.values.tobytes(), numbers.rounding.tobytes())
+                same.setdefault(content, (numbers, []))[1].append(entry)
         for group in groups.values():
             alike = list(group.values())
-            near = _all_with_all([trace for trace, _entries in alike])
+            near = _all_with_all([numbers for numbers, _entries in alike])
             for (_one, entries), row in zip(alike, near, strict=True):
                 for (_other, others), is_near in zip(alike, row, strict=True):
                     if is_near:
@@ -238,27 +279,20 @@ def agreements(bank: Mapping[str, Mapping[str, Trace]]) -> dict[str, dict[str, s
     return agree
 
 
-def _all_with_all(traces: Sequence[Prepared]) -> np.ndarray[Any, Any]:
-    """Which agree with which, of traces with one skeleton; (n, n) bool."""
-    n = len(traces)
+def _all_with_all(rows: Sequence[_Numbers]) -> np.ndarray[Any, Any]:
+    """Which agree with which, of the numbers of traces with one skeleton; (n, n) bool."""
+    n = len(rows)
     near = np.eye(n, dtype=bool)
-    if n == 1 or not traces[0].values.size:
+    if n == 1 or not rows[0].values.size:
         return np.ones((n, n), dtype=bool)
     values, sizes, largest, rounding = (
-        np.stack([getattr(trace, name) for trace in traces])
+        np.stack([getattr(row, name) for row in rows])
         for name in ("values", "sizes", "largest", "rounding")
     )
-    finite = all(trace.finite for trace in traces)
+    finite = all(row.finite for row in rows)
 
-    def those(which: int | slice) -> Prepared:
-        return Prepared(
-            traces[0].skeleton,
-            values[which],
-            sizes[which],
-            largest[which],
-            rounding[which],
-            finite,
-        )
+    def those(which: int | slice) -> _Numbers:
+        return _Numbers(values[which], sizes[which], largest[which], rounding[which], finite)
 
     for i in range(n - 1):
         rest = slice(i + 1, n)

@@ -11,7 +11,7 @@ import tinychapter
 import torch
 from torch import Tensor
 
-from autograder import chapters
+from autograder import chapters, diagnosis
 from autograder.answer import MAX_GRAPHS, Answer, Callbacks, LinkLost, LocalLink
 from autograder.checking import Cases, Check, Exercise, expect
 from autograder.diagnosis import agreement, agreements, recognise, same_trace
@@ -269,6 +269,27 @@ def test_all_at_once_agree_as_each_with_each() -> None:
     assert agreements(bank) == one_by_one
     assert one_by_one["0"]["2"]  # rounding is on both sides of the limit
     assert not one_by_one["0"]["5"]
+
+
+def test_a_reply_of_another_shape_is_never_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    copied: list[int] = []
+    row = diagnosis._row
+    monkeypatch.setattr(diagnosis, "_row", lambda item: copied.append(item.numel()) or row(item))
+    bank = {"one": {"a": [{"value": ONE}]}, "two": {"a": [{"value": ONE + 1}]}}
+    assert agreement({"a": [{"value": torch.zeros(1_000)}]}, bank) == {"one": set(), "two": set()}
+    assert copied == []
+    assert agreement({"a": [{"value": ONE}]}, bank) == {"one": {"a"}, "two": set()}
+
+
+def test_a_trace_keeps_no_more_than_it_may() -> None:
+    class Large:
+        def request(self, message: dict[str, Any]) -> dict[str, Any]:
+            return {"value": torch.zeros(7 * 2**20, dtype=torch.uint8)}
+
+    recorder = diagnosis.Recorder(Large())
+    for _ in range(3):
+        assert recorder.request({"op": "call"})["value"].numel() == 7 * 2**20
+    assert [type(reply["value"]) for reply in recorder.trace] == [Tensor, Tensor, str]
 
 
 def test_exceptions_name_a_mistake_only_where_all_agrees() -> None:
