@@ -75,6 +75,10 @@ class ForbiddenUse(Exception):
         self.names = tuple(names)
 
 
+class _Late(Exception):
+    """A result cannot be differentiated any longer."""
+
+
 class _Large(Exception):
     """A result is larger than a test needs it."""
 
@@ -106,11 +110,19 @@ class Callbacks:
             if "backward" in ask:
                 return self._backward(ask)
             return self._call(ask)
+        except _Late:
+            return {"error": _("differentiate a result before you compute many others")}
         except _Large:
             return {"error": _("it returns too much: a test may use small inputs only")}
-        except Exception as error:
-            # A wrong call of an implementation is the learner's mistake; its text names no case.
-            return {"error": f"{type(error).__name__}: {error}"[:400]}
+        except Exception:
+            # A wrong call of an implementation is the learner's mistake. What it raises would tell
+            # the right ones from the wrong ones: by the names in it, or by who raises it.
+            return {
+                "error": _(
+                    "it does not take these arguments: see what the docstring of your test "
+                    "promises of names, shapes and dtypes"
+                )
+            }
 
     def _call(self, ask: dict[str, Any]) -> dict[str, Any]:
         function = self._functions[ask["callback"]]
@@ -157,7 +169,7 @@ class Callbacks:
 
     def _backward(self, ask: dict[str, Any]) -> dict[str, Any]:
         if ask["backward"] not in self._graphs:
-            raise RuntimeError("differentiate a result before you compute many others")
+            raise _Late
         outputs, leaves, _size = self._graphs[ask["backward"]]
         pairs = [
             (output, cotangent)

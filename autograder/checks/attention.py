@@ -25,6 +25,7 @@ from autograder.checking import (
 )
 from autograder.i18n import _
 from autograder.memory import remembered
+from autograder.trial import verdicts
 
 # Single precision: sums of fewer than ten products of order 1 are exact to about 1e-6, and the
 # smallest mistake in the bank moves a result by more than 1e-3.
@@ -1343,15 +1344,31 @@ def _full_masks_only(
     return _infinite(q, k, v, None if small else mask)
 
 
+def _takes(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> None:
+    if mask is not None and mask.dtype != torch.bool:
+        raise TypeError
+
+
 _RIGHT_IMPLEMENTATIONS = (_infinite, _billion, _renormalised, _in_double)
 
 
 def _expect_judged(
-    answer: Answer, cases: Cases, wrong: tuple[Implementation, ...], *, cause: str, next_step: str
+    answer: Answer,
+    cases: Cases,
+    wrong: tuple[Implementation, ...],
+    *,
+    probes: tuple[Implementation, ...] = (),
+    cause: str,
+    next_step: str,
 ) -> None:
-    """The learner's test accepts what is right and refuses each of ``wrong``."""
-    accepted = [answer.accepts(item) for item in cases.shuffled(_RIGHT_IMPLEMENTATIONS[:2])]
-    verdicts = [not answer.rejects(item) for item in wrong]
+    """The learner's test accepts what is right and refuses each of ``wrong``.
+
+    Args:
+        probes: tell one weak test from another; no points depend on them.
+    """
+    accepted, refused = verdicts(
+        answer, cases, right=_RIGHT_IMPLEMENTATIONS[:2], wrong=wrong, probes=probes, takes=_takes
+    )
     expect(
         all(accepted),
         seen=_("Your test refuses an implementation that is right."),
@@ -1364,7 +1381,7 @@ def _expect_judged(
         ),
     )
     expect(
-        not any(verdicts),
+        all(refused),
         seen=_("Your test lets a wrong implementation through."),
         cause=cause,
         next_step=next_step,
@@ -1440,11 +1457,11 @@ def finds_a_mask_used_for_others(answer: Answer, cases: Cases) -> None:
 @mask_tests.check(points=0.5, hidden=True)
 def finds_other_shares(answer: Answer, cases: Cases) -> None:
     """Refuses one whose allowed keys have everything, in other shares than without the rest."""
-    answer.rejects(_right_for_no_query)  # tells one weak test from another; no points depend on it
     _expect_judged(
         answer,
         cases,
         (_evenly_shared,),
+        probes=(_right_for_no_query,),
         cause=_(
             "Its forbidden weights are 0 and its rows sum to 1, but the shares are not those that "
             "the allowed keys would have by themselves."
@@ -1468,10 +1485,15 @@ def finds_a_small_mask_not_read(answer: Answer, cases: Cases) -> None:
 @mask_tests.check(points=1, hidden=True)
 def accepts_every_style(answer: Answer, cases: Cases) -> None:
     """Accepts right implementations in other styles, and still refuses wrong ones."""
-    verdicts = [answer.accepts(item) for item in _RIGHT_IMPLEMENTATIONS]
-    found = [not answer.rejects(item) for item in (_after_softmax, _ignored, _zero_fill)]
+    accepted, refused = verdicts(
+        answer,
+        cases,
+        right=_RIGHT_IMPLEMENTATIONS,
+        wrong=(_after_softmax, _ignored, _zero_fill),
+        takes=_takes,
+    )
     expect(
-        all(verdicts),
+        all(accepted),
         seen=_("Your test refuses an implementation that is right."),
         cause=_(
             "Right implementations differ in the last digits, in how they fill, and in the order "
@@ -1482,7 +1504,7 @@ def accepts_every_style(answer: Answer, cases: Cases) -> None:
         ),
     )
     expect(
-        not any(found),
+        all(refused),
         seen=_("Your test accepts right implementations, and wrong ones as well."),
         cause=_("Accepting is worth something only where something is refused."),
         next_step=_("Begin with a mask that is never read: which assertion fails for it?"),

@@ -22,6 +22,7 @@ from autograder.checking import (
 )
 from autograder.i18n import _
 from autograder.memory import remembered
+from autograder.trial import verdicts
 
 # Numbers that are only moved or kept stay what they are, to the last bit.
 MOVED = 0.0
@@ -842,6 +843,11 @@ def _constant(x: Tensor) -> Tensor:
     return torch.ones_like(x)
 
 
+def _takes_x(x: Tensor) -> None:
+    if not x.is_floating_point():
+        raise TypeError
+
+
 def _judge_test(
     answer: Answer,
     cases: Cases,
@@ -855,13 +861,11 @@ def _judge_test(
     """
     others = [_right_float64, _right_mean, _right_recurrence, _right_stack, _right_centred]
     right = [_right_attention, *(others if every_right else cases.shuffled(others)[:1])]
-    layers = cases.shuffled([*right, *(layer for group, _seen, _next in groups for layer in group)])
-    found = {
-        layer: answer.accepts(layer) if layer in right else answer.rejects(layer)
-        for layer in layers
-    }
+    wrong = [layer for group, _seen, _next in groups for layer in group]
+    accepted, refused = verdicts(answer, cases, right=right, wrong=wrong, takes=_takes_x)
+    found = dict(zip(wrong, refused, strict=True))
     expect(
-        all(found[layer] for layer in right),
+        all(accepted),
         seen=_("Your test raises AssertionError for a layer that keeps its promise."),
         cause=_(
             "It asks for exact equality, for too large an effect, or for too much; or it sums an "

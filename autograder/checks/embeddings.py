@@ -14,6 +14,7 @@ from autograder.checking import Cases, Exercise, expect, expect_close, expect_te
 from autograder.guest import fixtures
 from autograder.i18n import _
 from autograder.memory import remembered
+from autograder.trial import verdicts
 
 # One float32 number copied, or multiplied once.
 ONE_STEP = 2e-6
@@ -913,45 +914,49 @@ def _normalized(ids: Tensor, weight: Tensor) -> Tensor:
     return nn.functional.normalize(weight, dim=-1)[ids]
 
 
-def _accepting(answer: Answer, cases: Cases) -> None:
-    right = cases.shuffled([_right_index, _right_product, _right_library])
-    verdicts = [answer.accepts(implementation) for implementation in right]
+def _takes(ids: Tensor, weight: Tensor) -> None:
+    if ids.dtype != torch.int64 or not weight.is_floating_point():
+        raise TypeError
+
+
+def _judged(answer: Answer, cases: Cases, wrong: dict[Lookup, tuple[str, str]]) -> None:
+    """It accepts what is right, and rejects each of ``wrong``: by look-up, what is said else."""
+    right = [_right_index, _right_product, _right_library]
+    accepted, refused = verdicts(answer, cases, right=right, wrong=list(wrong), takes=_takes)
     expect(
-        all(verdicts),
+        all(accepted),
         seen=_("Your test turns a right implementation away."),
         cause=_("It asks for something that the docstring does not promise."),
         next_step=_("Ask for rows and gradients only, and compare with torch.allclose."),
     )
-
-
-def _rejecting(answer: Answer, cases: Cases, wrong: list[Lookup], seen: str, step: str) -> None:
-    verdicts = [answer.rejects(implementation) for implementation in cases.shuffled(wrong)]
-    expect(
-        all(verdicts),
-        seen=seen,
-        cause=_("No assertion of yours looks at what this one gets wrong."),
-        next_step=step,
-    )
+    for found, (seen, step) in zip(refused, wrong.values(), strict=True):
+        expect(
+            found,
+            seen=seen,
+            cause=_("No assertion of yours looks at what this one gets wrong."),
+            next_step=step,
+        )
 
 
 @tests.check(points=0.5)
 def finds_wrong_rows(answer: Answer, cases: Cases) -> None:
     """It accepts three right look-ups and rejects one that gives the row before."""
-    _accepting(answer, cases)
-    _rejecting(
+    _judged(
         answer,
         cases,
-        [_shifted],
-        _("Your test accepts a look-up that gives the row before."),
-        _("Compare each vector with its row of the table."),
+        {
+            _shifted: (
+                _("Your test accepts a look-up that gives the row before."),
+                _("Compare each vector with its row of the table."),
+            ),
+        },
     )
 
 
 @tests.check(points=1)
 def finds_what_batches_show(answer: Answer, cases: Cases) -> None:
     """It rejects look-ups that are wrong only for batches, or lose the order or shape."""
-    _accepting(answer, cases)
-    faults = {
+    faults: dict[Lookup, tuple[str, str]] = {
         _first_sequence: (
             _("Your test accepts a look-up that reads the first sequence of the batch only."),
             _("Use a batch of two sequences that differ."),
@@ -965,44 +970,41 @@ def finds_what_batches_show(answer: Answer, cases: Cases) -> None:
             _("Use ids that are not in order."),
         ),
     }
-    found = {wrong: answer.rejects(wrong) for wrong in cases.shuffled(list(faults))}
-    for wrong, (seen, step) in faults.items():
-        expect(
-            found[wrong],
-            seen=seen,
-            cause=_("No assertion of yours looks at what this one gets wrong."),
-            next_step=step,
-        )
+    _judged(answer, cases, faults)
 
 
 @tests.check(points=0.5, hidden=True)
 def finds_changed_vectors(answer: Answer, cases: Cases) -> None:
     """It rejects a look-up that changes the length of the vectors."""
-    _accepting(answer, cases)
-    _rejecting(
+    _judged(
         answer,
         cases,
-        [_normalized],
-        _("Your test accepts a look-up that brings all vectors to length 1."),
-        _("Use a random table, and compare the numbers."),
+        {
+            _normalized: (
+                _("Your test accepts a look-up that brings all vectors to length 1."),
+                _("Use a random table, and compare the numbers."),
+            ),
+        },
     )
 
 
 @tests.check(points=1, hidden=True)
 def finds_wrong_gradients(answer: Answer, cases: Cases) -> None:
     """It rejects look-ups whose rows are right and whose gradients are not."""
-    _accepting(answer, cases)
-    _rejecting(
+    _judged(
         answer,
         cases,
-        [_detached],
-        _("Your test accepts a look-up that no gradient passes through."),
-        _("Make the table a leaf that wants a gradient and look at its grad."),
-    )
-    _rejecting(
-        answer,
-        cases,
-        [_once],
-        _("Your test accepts a look-up in which a repeated row gets the gradient of one use."),
-        _("Use an id twice; its row gets the sum of both gradients."),
+        {
+            _detached: (
+                _("Your test accepts a look-up that no gradient passes through."),
+                _("Make the table a leaf that wants a gradient and look at its grad."),
+            ),
+            _once: (
+                _(
+                    "Your test accepts a look-up in which a repeated row gets the gradient of one "
+                    "use."
+                ),
+                _("Use an id twice; its row gets the sum of both gradients."),
+            ),
+        },
     )

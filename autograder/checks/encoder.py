@@ -12,6 +12,7 @@ from autograder.answer import Answer
 from autograder.checking import Cases, Exercise, expect, expect_close, expect_tensor, fail
 from autograder.i18n import _
 from autograder.memory import remembered
+from autograder.trial import verdicts
 
 # float32 against float64: a few hundred roundings of 1.2e-7 in sums of at most a dozen terms.
 ROUNDING = 2e-5
@@ -1219,27 +1220,35 @@ def _plain_norm(x: Tensor) -> Tensor:
 Implementation = tuple[Callable[[Tensor, Tensor], Tensor], str]
 
 
+def _takes_x_and_weight(x: Tensor, weight: Tensor) -> None:
+    if not (x.is_floating_point() and weight.is_floating_point()):
+        raise TypeError
+
+
 def _expect_verdicts(
     answer: Answer, cases: Cases, implementations: list[Implementation], *, right: bool
 ) -> None:
     # All are asked before the first verdict: which of them pass tells one mistake from another.
     # A right one is among them always: to turn everything away finds nothing.
     plain: Implementation = (lambda x, w: x + _plain_norm(x) @ w, _("the formula as it is written"))
-    asked = [(item, right) for item in implementations] + ([] if right else [(plain, True)])
-    verdicts = [
-        (answer.accepts(residual) if good else not answer.rejects(residual), what, good)
-        for (residual, what), good in cases.shuffled(asked)
-    ]
-    for accepted, what, good in verdicts:
-        if accepted == good:
-            continue
-        if good:
-            fail(
-                seen=_("The test turns away {what}, which is right.").format(what=what),
-                cause=_("It compares too strictly, or with something else than the promise."),
-                next_step=_("Compare with torch.allclose and atol=1e-4, against the formula."),
-            )
-        fail(
+    good, bad = (implementations, []) if right else ([plain], implementations)
+    accepted, refused = verdicts(
+        answer,
+        cases,
+        right=[residual for residual, _what in good],
+        wrong=[residual for residual, _what in bad],
+        takes=_takes_x_and_weight,
+    )
+    for (_residual, what), found in zip(good, accepted, strict=True):
+        expect(
+            found,
+            seen=_("The test turns away {what}, which is right.").format(what=what),
+            cause=_("It compares too strictly, or with something else than the promise."),
+            next_step=_("Compare with torch.allclose and atol=1e-4, against the formula."),
+        )
+    for (_residual, what), found in zip(bad, refused, strict=True):
+        expect(
+            found,
             seen=_("The test lets {what} through.").format(what=what),
             cause=_("No assertion depends on the property that is broken."),
             next_step=_("Find an input for which it and the promise differ by more than rounding."),

@@ -16,6 +16,7 @@ from autograder.checking import (
     expect_tensor,
 )
 from autograder.i18n import _
+from autograder.trial import verdicts
 
 # Sums of at most a dozen products of numbers near 1, in float32: 12 · 1.2e-7 · a few.
 SHORT_SUM = 1e-5
@@ -399,88 +400,102 @@ def _in_place(x: Tensor) -> Tensor:
     return x.div_(total)
 
 
-def _expect_accepted(answer: Answer, cases: Cases) -> None:
-    right = cases.shuffled([_right_shares, _right_by_logarithms, _right_by_product])
-    verdicts = [answer.accepts(implementation) for implementation in right]
+def _takes_x(x: Tensor) -> None:
+    if not x.is_floating_point():
+        raise TypeError
+
+
+def _expect_judged(answer: Answer, cases: Cases, wrong: dict[Shares, tuple[str, str]]) -> None:
+    """It accepts what is right, and rejects each of ``wrong``: by function, what is said else."""
+    right = [_right_shares, _right_by_logarithms, _right_by_product]
+    accepted, refused = verdicts(answer, cases, right=right, wrong=list(wrong), takes=_takes_x)
     expect(
-        all(verdicts),
+        all(accepted),
         seen=ACCEPTS,
         cause=_("It asks for exact equality, or for something the docstring does not promise."),
         next_step=_("Compare floating-point numbers with torch.allclose."),
     )
-
-
-def _expect_found(answer: Answer, implementation: Shares, seen: str, next_step: str) -> None:
-    expect(
-        answer.rejects(implementation),
-        seen=seen,
-        cause=_("No assertion of yours looks at what this one gets wrong."),
-        next_step=next_step,
-    )
+    for found, (seen, next_step) in zip(refused, wrong.values(), strict=True):
+        expect(
+            found,
+            seen=seen,
+            cause=_("No assertion of yours looks at what this one gets wrong."),
+            next_step=next_step,
+        )
 
 
 @test_writing.check(points=0.5)
 def accepts_right_and_finds_one(answer: Answer, cases: Cases) -> None:
     """It accepts right implementations and rejects one that divides by the sum of everything."""
-    _expect_accepted(answer, cases)
-    _expect_found(
+    _expect_judged(
         answer,
-        _everything,
-        _("Your test accepts an implementation that divides by the sum of the whole tensor."),
-        _("Assert that each row sums to 1."),
+        cases,
+        {
+            _everything: (
+                _(
+                    "Your test accepts an implementation that divides by the sum of the whole "
+                    "tensor."
+                ),
+                _("Assert that each row sums to 1."),
+            ),
+        },
     )
 
 
 @test_writing.check(points=1)
 def finds_mixed_axes(answer: Answer, cases: Cases) -> None:
     """It rejects division by the sums of the columns, and accepts right implementations."""
-    _expect_accepted(answer, cases)
-    _expect_found(
+    _expect_judged(
         answer,
-        _columns,
-        _("Your test accepts an implementation that makes the columns sum to 1."),
-        _("Assert that each row sums to 1, on a matrix whose columns do not."),
+        cases,
+        {
+            _columns: (
+                _("Your test accepts an implementation that makes the columns sum to 1."),
+                _("Assert that each row sums to 1, on a matrix whose columns do not."),
+            ),
+        },
     )
 
 
 @test_writing.check(points=0.5, hidden=True)
 def finds_what_only_a_square_shows(answer: Answer, cases: Cases) -> None:
     """It rejects one that is wrong for square inputs alone."""
-    _expect_accepted(answer, cases)
-    _expect_found(
+    _expect_judged(
         answer,
-        _lined_up,
-        _("Your test accepts an implementation that is wrong for some shapes only."),
-        _("Try shapes whose axes are equal as well as shapes whose axes differ."),
+        cases,
+        {
+            _lined_up: (
+                _("Your test accepts an implementation that is wrong for some shapes only."),
+                _("Try shapes whose axes are equal as well as shapes whose axes differ."),
+            ),
+        },
     )
 
 
 @test_writing.check(points=0.5, hidden=True)
 def finds_lost_ratios(answer: Answer, cases: Cases) -> None:
     """It rejects results whose rows sum to 1 but are not shares of the input."""
-    _expect_accepted(answer, cases)
-    for implementation in cases.shuffled([_uniform, _softmax]):
-        _expect_found(
-            answer,
-            implementation,
-            _("Your test accepts rows that sum to 1 and have lost the ratios of the input."),
-            _("Assert something that ties each entry to its own input."),
-        )
+    said = (
+        _("Your test accepts rows that sum to 1 and have lost the ratios of the input."),
+        _("Assert something that ties each entry to its own input."),
+    )
+    _expect_judged(answer, cases, {_uniform: said, _softmax: said})
 
 
 @test_writing.check(points=0.5, hidden=True)
 def finds_borrowed_sums_and_overwriting(answer: Answer, cases: Cases) -> None:
     """It rejects one that divides by the first row's sum, and one that overwrites its input."""
-    _expect_accepted(answer, cases)
-    _expect_found(
+    _expect_judged(
         answer,
-        _first_sum,
-        _("Your test accepts an implementation that divides every row by one row's sum."),
-        _("Use rows of different sums."),
-    )
-    _expect_found(
-        answer,
-        _in_place,
-        _("Your test accepts an implementation that overwrites its input."),
-        _("Keep a copy of the input and compare it after the call."),
+        cases,
+        {
+            _first_sum: (
+                _("Your test accepts an implementation that divides every row by one row's sum."),
+                _("Use rows of different sums."),
+            ),
+            _in_place: (
+                _("Your test accepts an implementation that overwrites its input."),
+                _("Keep a copy of the input and compare it after the call."),
+            ),
+        },
     )

@@ -22,6 +22,7 @@ from autograder.checking import (
 )
 from autograder.i18n import _
 from autograder.memory import remembered
+from autograder.trial import verdicts
 
 # Numbers that are only moved stay what they are, to the last bit.
 MOVED = 0.0
@@ -1496,11 +1497,25 @@ _PROBES: tuple[_Implementation, ...] = (
 )
 
 
+_TURNED_AWAY = _("Your test turns away a right implementation.")
+
+
+def _takes(x: Tensor, w_q: Tensor, w_k: Tensor, w_v: Tensor, w_o: Tensor, H: int) -> None:
+    if not all(item.is_floating_point() for item in (x, w_q, w_k, w_v, w_o)):
+        raise TypeError
+
+
 def _expect_rejected(answer: Answer, cases: Cases, wrong: dict[str, _Implementation]) -> None:
-    for probe in _PROBES:
-        answer.rejects(probe)
-    # All of them are run before the first is named: the pattern tells one weak test from another.
-    passed = [name for name in cases.shuffled(sorted(wrong)) if not answer.rejects(wrong[name])]
+    accepted, refused = verdicts(
+        answer, cases, right=_RIGHT[:1], wrong=list(wrong.values()), probes=_PROBES, takes=_takes
+    )
+    expect(
+        all(accepted),
+        seen=_TURNED_AWAY,
+        cause=_("A test that turns everything away finds nothing."),
+        next_step=_("Run it on an attention that you know to be right first."),
+    )
+    passed = [name for name, is_refused in zip(wrong, refused, strict=True) if not is_refused]
     expect(
         not passed,
         seen=_("Your test lets an implementation pass that is wrong."),
@@ -1547,12 +1562,10 @@ _MISTAKES = {
 @test_exercise.check(points=1)
 def right_implementations_pass(answer: Answer, cases: Cases) -> None:
     """Right implementations pass your test, whatever their last digit."""
-    for probe in _PROBES:
-        answer.rejects(probe)
-    passed = [answer.accepts(implementation) for implementation in cases.shuffled(_RIGHT)]
+    accepted, _refused = verdicts(answer, cases, right=_RIGHT, probes=_PROBES, takes=_takes)
     expect(
-        all(passed),
-        seen=_("Your test turns away a right implementation."),
+        all(accepted),
+        seen=_TURNED_AWAY,
         cause=_(
             "Your expectation is wrong, or the comparison is stricter than float32 rounding allows."
         ),

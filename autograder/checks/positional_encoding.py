@@ -12,6 +12,7 @@ import solutions.positional_encoding as reference
 from autograder.answer import Answer, AnswerRaised
 from autograder.checking import Cases, Exercise, expect, expect_close, expect_tensor, fail
 from autograder.i18n import _
+from autograder.trial import verdicts
 
 # A sine of a float32 angle of at most 60 is off by half a unit of the angle's last place, 2e-6.
 SINE = 1e-5
@@ -866,20 +867,24 @@ def _position_wise(x: Tensor) -> Tensor:
     return torch.tanh(x) * 2
 
 
-def _expect_accepts(answer: Answer, cases: Cases, models: list[Model]) -> None:
-    verdicts = [answer.accepts(model) for model in cases.shuffled(models)]
+def _takes_x(x: Tensor) -> None:
+    if not x.is_floating_point():
+        raise TypeError
+
+
+def _expect_judged(
+    answer: Answer, cases: Cases, right: list[Model], wrong: list[Model], seen: str
+) -> None:
+    """It accepts models that see the order, and rejects those that do not: ``seen`` where not."""
+    accepted, refused = verdicts(answer, cases, right=right, wrong=wrong, takes=_takes_x)
     expect(
-        all(verdicts),
+        all(accepted),
         seen=_("Your test turns a model away that does see the order."),
         cause=_("It asks for something that only one kind of position encoding does."),
         next_step=_("Ask one thing: is the output of a permuted input the permuted output?"),
     )
-
-
-def _expect_rejects(answer: Answer, cases: Cases, models: list[Model], seen: str) -> None:
-    verdicts = [answer.rejects(model) for model in cases.shuffled(models)]
     expect(
-        all(verdicts),
+        all(refused),
         seen=seen,
         cause=_("Permuting the input only permutes its output, and your test does not notice."),
         next_step=_("Compare model(x[:, p]) with model(x)[:, p], for a p that moves something."),
@@ -889,28 +894,34 @@ def _expect_rejects(answer: Answer, cases: Cases, models: list[Model], seen: str
 @order.check(points=0.5)
 def tells_attention_from_positions(answer: Answer, cases: Cases) -> None:
     """It accepts attention with sinusoidal positions and rejects attention without any."""
-    _expect_accepts(answer, cases, [_with_sines])
-    _expect_rejects(
-        answer, cases, [_attend], _("Your test accepts plain attention, which sees no order.")
+    _expect_judged(
+        answer,
+        cases,
+        [_with_sines],
+        [_attend],
+        _("Your test accepts plain attention, which sees no order."),
     )
 
 
 @order.check(points=1)
 def accepts_every_kind(answer: Answer, cases: Cases) -> None:
     """It accepts models that see the order by a bias or by a causal mask, and rejects one not."""
-    _expect_accepts(answer, cases, [_with_recency, _causal])
-    _expect_rejects(
-        answer, cases, [_attend], _("Your test accepts plain attention, which sees no order.")
+    _expect_judged(
+        answer,
+        cases,
+        [_with_recency, _causal],
+        [_attend],
+        _("Your test accepts plain attention, which sees no order."),
     )
 
 
 @order.check(points=0.5, hidden=True)
 def rejects_what_merely_differs(answer: Answer, cases: Cases) -> None:
     """It rejects models that change their input and still see no order."""
-    _expect_accepts(answer, cases, [_with_sines])
-    _expect_rejects(
+    _expect_judged(
         answer,
         cases,
+        [_with_sines],
         [_constant_added, _position_wise],
         _("Your test accepts a model that changes every vector and sees no order."),
     )
@@ -919,10 +930,10 @@ def rejects_what_merely_differs(answer: Answer, cases: Cases) -> None:
 @order.check(points=0.5, hidden=True)
 def rejects_one_summary(answer: Answer, cases: Cases) -> None:
     """It rejects a model that gives one summary of the set at every position."""
-    _expect_accepts(answer, cases, [_with_recency])
-    _expect_rejects(
+    _expect_judged(
         answer,
         cases,
+        [_with_recency],
         [_summary_everywhere],
         _("Your test accepts a model that gives the same summary whatever the order."),
     )
@@ -931,7 +942,10 @@ def rejects_one_summary(answer: Answer, cases: Cases) -> None:
 @order.check(points=0.5, hidden=True)
 def accepts_one_place_alone(answer: Answer, cases: Cases) -> None:
     """It accepts a model in which one position alone sees the order, or whose mean does not."""
-    _expect_accepts(answer, cases, [_only_last_pair, _causal, _sines_added])
-    _expect_rejects(
-        answer, cases, [_attend], _("Your test accepts plain attention, which sees no order.")
+    _expect_judged(
+        answer,
+        cases,
+        [_only_last_pair, _causal, _sines_added],
+        [_attend],
+        _("Your test accepts plain attention, which sees no order."),
     )

@@ -1,0 +1,66 @@
+"""Tries a test that a learner wrote on implementations, right and wrong, which it cannot tell apart
+but by what they return.
+
+They come in an order that follows from the seed, right and wrong ones mixed; they are called with
+the arguments that the exercise promises, and with no others; and whatever one of them raises reads
+the same to the test.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from autograder.answer import Answer
+from autograder.checking import Cases
+
+Implementation = Callable[..., Any]
+
+
+def verdicts(
+    answer: Answer,
+    cases: Cases,
+    *,
+    right: Sequence[Implementation] = (),
+    wrong: Sequence[Implementation] = (),
+    takes: Implementation,
+    probes: Sequence[Implementation] = (),
+) -> tuple[list[bool], list[bool]]:
+    """Run the learner's test on every implementation, before anything is said of one.
+
+    Args:
+        right: in each check at least one, or a test that turns everything away passes it.
+        wrong: those that it should turn away.
+        takes: a function with the parameters that the exercise promises; it raises where an
+            argument is not what they may be.
+        probes: what the test says of them tells one weak test from another, and nothing else.
+
+    Returns:
+        Which of ``right`` it accepts, which of ``wrong`` it turns away, in their order.
+
+    Raises:
+        autograder.answer.AnswerRaised: on a right one it raised anything but ``AssertionError``.
+    """
+    for implementation in probes:
+        answer.rejects(_promised(implementation, takes))
+    accepted, refused = [False] * len(right), [False] * len(wrong)
+    places = [(True, i) for i in range(len(right))] + [(False, i) for i in range(len(wrong))]
+    for is_right, place in cases.shuffled(places):
+        if is_right:
+            accepted[place] = answer.accepts(_promised(right[place], takes))
+        else:
+            refused[place] = answer.rejects(_promised(wrong[place], takes))
+    return accepted, refused
+
+
+def _promised(implementation: Implementation, takes: Implementation) -> Implementation:
+    signature = inspect.signature(takes)
+
+    # not functools.wraps: nothing of the implementation's own shows
+    def called(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs)
+        takes(*given.args, **given.kwargs)
+        return implementation(*given.args, **given.kwargs)
+
+    return called

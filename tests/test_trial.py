@@ -1,0 +1,109 @@
+"""A learner's test is tried on implementations that it can tell apart by what they return alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from autograder import chapters
+from autograder.answer import Answer, Callbacks, LocalLink
+from autograder.checking import Cases
+from autograder.judge import Judge, opening
+from autograder.trial import verdicts
+
+WRITTEN = [
+    item.id
+    for stem in chapters.stems()
+    for item in chapters.exercises(stem).values()
+    if item.name.endswith("_test") and not item.missing
+]
+
+
+def right(x: Tensor) -> Tensor:
+    return 2 * x
+
+
+def right_too(x: Tensor, secret: int = 0) -> Tensor:
+    return x + x
+
+
+def wrong(numbers: Tensor) -> Tensor:
+    if numbers.ndim != 1:
+        raise ValueError("a wrong one of the course's own")
+    return 3 * numbers
+
+
+def promise(x: Tensor, scale: float = 1.0) -> None:
+    if not x.is_floating_point():
+        raise TypeError
+
+
+def tried(test: Callable[[Callable[..., Tensor]], None], seed: int = 0) -> tuple[list[bool], ...]:
+    callbacks = Callbacks()
+    answer = Answer(LocalLink(test, callbacks=callbacks), callbacks)
+    cases = Cases(seed, "e", "c")
+    return verdicts(answer, cases, right=[right, right_too], wrong=[wrong] * 3, takes=promise)
+
+
+def test_verdicts_stand_in_the_order_of_the_implementations() -> None:
+    def looks(f: Callable[..., Tensor]) -> None:
+        assert f(x=torch.ones(1)).item() == 2
+
+    assert tried(looks) == ([True, True], [True, True, True])
+    assert tried(lambda f: None) == ([True, True], [False, False, False])
+
+
+def test_the_order_depends_on_the_seed_and_mixes_right_and_wrong() -> None:
+    orders = set()
+    for seed in range(20):
+        found = []
+
+        def notes(f: Callable[..., Tensor], found: list[float] = found) -> None:
+            found.append(f(torch.ones(1)).item())
+
+        tried(notes, seed)
+        orders.add(tuple(found))
+    assert len(orders) > 5
+    assert {order[0] for order in orders} == {2.0, 3.0}
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda f: f(torch.ones(1, 1)),
+        lambda f: f(torch.ones(1), secret=1),
+        lambda f: f(numbers=torch.ones(1)),
+        lambda f: f(no_such=1),
+        lambda f: f(torch.ones(1, dtype=torch.int64)),
+        lambda f: f(),
+    ],
+)
+def test_what_an_implementation_raises_tells_nothing_of_it(
+    call: Callable[[Callable[..., Tensor]], Tensor],
+) -> None:
+    texts = []
+
+    def notes(f: Callable[..., Tensor]) -> None:
+        try:
+            call(f)
+        except Exception as error:
+            texts.append(f"{type(error)} {error}")
+
+    tried(notes)
+    assert len(set(texts)) == 1
+    assert "own" not in texts[0]
+    assert "secret" not in texts[0]
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_test_that_turns_everything_away_earns_nothing(name: str) -> None:
+    """Every check that asks for a refusal also hands over a right implementation."""
+    item = chapters.exercise(name)
+
+    def refuses(*implementations: object) -> None:
+        raise AssertionError
+
+    assert Judge(item).judge(opening(item, refuses)).score == 0
