@@ -26,6 +26,7 @@ from autograder.grading.store import Store, write_whole
 from autograder.grading.work import Options
 from autograder.results import SubmissionResult, to_json
 from autograder.submissions.find import find
+from autograder.submissions.read import Notebook, read
 from tests.in_process import InProcess
 
 AUTHOR = Author()
@@ -332,3 +333,38 @@ def test_keys_follow_what_they_should() -> None:
 
 def test_every_composed_chapter_is_known() -> None:
     assert "attention" in known_stems()
+
+
+@pytest.mark.parametrize("kind", [RecursionError, MemoryError, ZeroDivisionError])
+def test_an_error_of_the_grader_costs_one_row_and_is_not_kept(
+    few: Path,
+    tmp_path: Path,
+    engine: InProcess,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: type[Exception],
+) -> None:
+    def broken(data: bytes, name: str = "") -> Notebook:
+        if data == b"nothing":
+            raise kind
+        return read(data, name)
+
+    monkeypatch.setattr("autograder.grading.run.read", broken)
+    _batch, results = run(few, Store(tmp_path / "kept"), keep_open=True)
+    assert [item.status for item in results] == ["graded", "empty", "graded", "crashed"]
+    assert kind.__name__ in results[3].notes[0]
+    assert results[3].max_score == results[0].max_score
+    monkeypatch.undo()
+    monkeypatch.setattr(work, "prepare", lambda options: Grader(engine))
+    batch, results = run(few, Store(tmp_path / "kept"), keep_open=True)
+    assert (batch.graded, results[3].status) == (1, "unreadable")
+
+
+def test_an_interrupt_is_no_error_of_a_submission(
+    few: Path, tmp_path: Path, engine: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(data: bytes, name: str = "") -> Notebook:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("autograder.grading.run.read", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(few, Store(tmp_path / "kept"), keep_open=True)

@@ -12,6 +12,7 @@ from autograder.bench.sample_class import Author, cell_of, code, insert_before, 
 from autograder.submissions.align import Aligned, align
 from autograder.submissions.program import program
 from autograder.submissions.read import read
+from autograder.submissions.statements import statements
 from autograder.submissions.template import template
 
 AUTHOR = Author()
@@ -281,3 +282,56 @@ def test_ids_exchanged_between_two_cells() -> None:
 
 def test_the_template_offers_nothing_of_this_or_a_later_chapter() -> None:
     assert TEMPLATE.modules == {}
+
+
+def test_a_long_sum_and_a_long_row_of_helpers_are_read() -> None:
+    """Each is deeper than Python's own walks over a syntax tree go."""
+    row = "\n".join(f"def h{i}(q, k): return h{i + 1}(q, k)" for i in range(2_000))
+    total = "scale = 0" + " + 1" * 700
+    answers = {
+        **AUTHOR.reference,
+        "attention_scores": "def attention_scores(q, k): return h0(q, k)",
+    }
+    notebook = AUTHOR.notebook(answers)
+    insert_before(
+        notebook,
+        "attention_scores",
+        code(row),
+        code(f"{total}\ndef h2000(q, k): return scale * (q @ k.mT)"),
+    )
+    source = source_run(aligned(notebook), "attention_scores")
+    assert total in source
+    assert source.index("scale = 0") < source.index("def h2000") < source.index("def h0")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "def padding_mask(ids):\n    return ids" + " + 1" * 700,
+        "def padding_mask(ids):\n    return ids != 0x" + "f" * 50_000,
+    ],
+)
+def test_the_names_of_what_unparse_cannot_write_are_known(answer: str) -> None:
+    found = aligned(AUTHOR.notebook({"padding_mask": answer + "\n"}))
+    assert answer in source_run(found, "padding_mask")
+
+
+def test_an_expression_too_deep_for_python_costs_itself_alone() -> None:
+    answer = "def padding_mask(ids):\n    return ids" + " + 1" * 20_000
+    found = aligned(AUTHOR.notebook({**AUTHOR.reference, "padding_mask": answer}))
+    assert found.found["padding_mask"].problem == "it is nested too deeply"
+    assert found.found["masked_softmax"].parts
+
+
+def test_meaning_tells_what_is_different() -> None:
+    texts = [
+        "x = 1",
+        "x = 1.0",
+        "x = True",
+        "x = '1'",
+        "x = [1], 2",
+        "x = [1, 2]",
+        "x = [], 1",
+        "y = 1",
+    ]
+    assert len({statements(item)[0][0].meaning for item in texts}) == len(texts)

@@ -150,14 +150,15 @@ class Batch:
                 self._gone.append(job.index)
                 continue
             graded = from_plain(plain)
-            whole = "" if graded.again else self._whole(graded.result, self.submissions[job.index])
+            tried = not (graded.again or graded.failed)
+            whole = self._whole(graded.result, self.submissions[job.index]) if tried else ""
             path = self._path(job.data)
             if self.store.write(path, graded, whole):
                 self._kept[job.index] = path
                 self._held.pop(job.index, None)
             else:
                 self._held[job.index] = graded
-            if graded.again:
+            if graded.again or (graded.failed and not job.alone):
                 self._again.append(job.index)
             else:
                 self.graded += 1

@@ -20,12 +20,14 @@ class Graded:
         keys: what each exercise's result depends on, by the exercise's id.
         seconds: what each exercise took, by the exercise's id.
         again: exercises of which a check hit a limit in a busy machine; to be tried alone.
+        failed: the grader's own code raised: tried once more alone, and not kept.
     """
 
     result: SubmissionResult
     keys: dict[str, str] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     again: tuple[str, ...] = ()
+    failed: bool = False
 
 
 def hinted(name: str, stems: Iterable[str]) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 from autograder.grading.graded import Graded
 from autograder.results import CheckResult, ExerciseResult, SubmissionResult
 
-FORMAT = 1
+FORMAT = 2
 
 
 def to_plain(graded: Graded, whole: str = "") -> dict[str, Any]:
@@ -45,6 +45,7 @@ def to_plain(graded: Graded, whole: str = "") -> dict[str, Any]:
             for item in result.exercises
         ],
         "again": list(graded.again),
+        "failed": graded.failed,
     }
 
 
@@ -68,6 +69,7 @@ def from_plain(kept: dict[str, Any]) -> Graded:
         {item["id"]: item["key"] for item in kept["exercises"] if item["key"]},
         {item["id"]: item["seconds"] for item in kept["exercises"]},
         tuple(kept["again"]),
+        kept["failed"],
     )
 
 
@@ -94,7 +96,8 @@ class Store:
 
     def write(self, path: Path, graded: Graded, whole: str) -> bool:
         """Keep a result; whether that worked. A full disk ends no run: ``failure`` says it."""
-        text = json.dumps(to_plain(graded, whole), ensure_ascii=False) + "\n"
+        # in ASCII: half a surrogate pair in a learner's text cannot be written otherwise
+        text = json.dumps(to_plain(graded, whole)) + "\n"
         try:
             write_whole(path, text)
         except OSError as error:

@@ -5,18 +5,25 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+import traceback
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autograder.grading.graded import Graded, hinted
 from autograder.grading.store import to_plain
+from autograder.i18n import _
 from autograder.results import ExerciseResult
+from autograder.sources import SourceError
 
 if TYPE_CHECKING:
     from autograder.engine import Engine
     from autograder.engine.warm_process import Door
     from autograder.grading.run import Grader
+
+_HERE = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True)
@@ -87,17 +94,43 @@ def prepare(options: Options, door: Door | None = None) -> Grader:
 
 
 def perform(job: Job, options: Options) -> dict[str, Any]:
-    """Grade one submission; plain data, as it is kept."""
+    """Grade one submission; plain data, as it is kept.
+
+    Raises:
+        SourceError, SandboxUnavailable: nothing can be graded, whatever was handed in.
+    """
+    from autograder.engine import SandboxUnavailable  # noqa: PLC0415
+
     grader = prepare(options)
-    graded = grader.grade(
-        job.data,
-        job.name,
-        stems=options.stems,
-        expected=options.expected,
-        known=job.known,
-        alone=job.alone,
-    )
-    return to_plain(graded)
+    try:
+        graded = grader.grade(
+            job.data,
+            job.name,
+            stems=options.stems,
+            expected=options.expected,
+            known=job.known,
+            alone=job.alone,
+        )
+        return to_plain(graded)
+    except (SourceError, SandboxUnavailable):
+        raise
+    except Exception as error:  # memory and recursion included: it costs this row alone
+        return to_plain(_failed(error, job, options))
+
+
+def _failed(error: Exception, job: Job, options: Options) -> Graded:
+    """The result where the grader's own code raised, with the place where it did."""
+    from autograder.grading.run import nothing  # noqa: PLC0415
+
+    places = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in places if _HERE in Path(frame.filename).parents] or list(places)
+    place = f"{Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
+    note = _(
+        "The grader itself failed at this file ({kind} in {place}); look at it by hand, and "
+        "report it."
+    ).format(kind=type(error).__name__, place=place)
+    stem = options.expected or hinted(job.name, options.stems)
+    return Graded(nothing("crashed", stem, note), failed=True)
 
 
 def close() -> None:

@@ -9,14 +9,17 @@ Demonstrations, prints and tests are never run.
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any, Literal
 
 from autograder.submissions.align import Aligned
 from autograder.submissions.statements import Statement, joined
 
 _BUILTINS = frozenset(dir(builtins))
 _SETTINGS = "os"
+
+_ByName = dict[str, list[Statement]]
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,21 @@ def program(aligned: Aligned, name: str) -> Program:
     )
 
 
+# A step asks for others, which are done before it goes on.
+_Step = Iterator[Any]  # of steps
+
+
+def _run(step: _Step) -> None:
+    """Run a step, and all that it asks for. No recursion: helpers may call each other in a row."""
+    stack = [step]
+    while stack:
+        asked = next(stack[-1], None)
+        if asked is None:
+            stack.pop()
+        else:
+            stack.append(asked)
+
+
 class _Order:
     def __init__(self, aligned: Aligned) -> None:
         self.aligned = aligned
@@ -57,57 +75,74 @@ class _Order:
         self._asked: set[str] = set()
         self._seen: set[int] = set()
         # An answer's statements are the learner's, but not helpers of other answers.
-        self._answers = {id(part) for found in aligned.found.values() for part in found.parts}
+        answers = {id(part) for found in aligned.found.values() for part in found.parts}
+        helpers = [item for item in aligned.added if id(item) not in answers]
+        self._given = _by_name(self.template.given, "makes")
+        self._makers = _by_name(helpers, "makes")
+        self._changers = _by_name(helpers, "changes")
+        self._make_any = [item for item in helpers if item.names.makes_any]
         # The environment is set before the module that reads it is imported.
-        self._emit(item for item in self.template.given if _SETTINGS in item.names.changes)
+        _run(self._emit(item for item in self.template.given if _SETTINGS in item.names.changes))
 
     def answer(self, name: str) -> None:
         """Emit the answer to an exercise: the learner's, or the stub as it was handed out."""
+        _run(self._answer(name))
+
+    def _answer(self, name: str) -> _Step:
         found = self.aligned.found[name]
         self._asked.add(name)
         if found.parts:
             self.own = True
-            self._emit(found.parts, beside=found.parts[0].cell)
+            yield self._emit(found.parts, beside=found.parts[0].cell)
         else:
-            self._emit(self.template.stubs[name])
+            yield self._emit(self.template.stubs[name])
 
-    def _emit(self, items: Iterable[Statement], beside: int = -1) -> None:
+    def _emit(self, items: Iterable[Statement], beside: int = -1) -> _Step:
         for item in items:
             if id(item) in self._seen:
                 continue
             self._seen.add(id(item))
             for name in sorted(item.names.needs):
-                self._provide(name, beside)
+                if name not in self._asked:
+                    self._asked.add(name)
+                    yield self._provide(name, beside)
             self.emitted.append(item)
 
-    def _provide(self, name: str, beside: int) -> None:
+    def _provide(self, name: str, beside: int) -> _Step:
         """Emit what makes a name.
 
         Args:
             beside: the cell of the answer; what it makes itself comes on top of what was given.
         """
-        if name in self._asked:
-            return
-        self._asked.add(name)
-        given = [item for item in self.template.given if name in item.names.makes]
-        self._emit(given)
+        given = self._given.get(name, [])
+        yield self._emit(given)
         if name in self.aligned.found:
             self.calls.add(name)
-            self.answer(name)
+            yield self._answer(name)
             return
-        helpers = [item for item in self.aligned.added if id(item) not in self._answers]
-        here = [item for item in helpers if item.cell == beside and name in item.names.makes]
+        makers = self._makers.get(name, [])
+        here = [item for item in makers if item.cell == beside]
         if (given or name in _BUILTINS) and not here:
             return
-        makers = here if given else [item for item in helpers if name in item.names.makes]
-        if not makers:
-            makers = [item for item in helpers if item.names.makes_any]
-        changed = [item for item in helpers if name in item.names.changes]
+        makers = (here if given else makers) or self._make_any
         if makers:
             self.own = True
-            self._emit(
-                sorted([*makers, *changed], key=lambda item: (item.cell, item.first)), beside
+            yield self._emit(
+                sorted(
+                    [*makers, *self._changers.get(name, [])],
+                    key=lambda item: (item.cell, item.first),
+                ),
+                beside,
             )
+
+
+def _by_name(items: Iterable[Statement], what: Literal["makes", "changes"]) -> _ByName:
+    """The statements that make, or change, each name; in order."""
+    found: _ByName = {}
+    for item in items:
+        for name in getattr(item.names, what):
+            found.setdefault(name, []).append(item)
+    return found
 
 
 def _grouped(emitted: list[Statement], template: set[int]) -> list[tuple[str, str]]:

@@ -7,13 +7,16 @@ an answer needs is run (:mod:`autograder.submissions.program`).
 from __future__ import annotations
 
 import ast
+import hashlib
+import symtable
 import textwrap
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import Any
 
-from autograder.compose.names import Names, names
+from autograder.compose.names import GIVEN, Names, names
 from autograder.guest.cells import python_of
 from autograder.i18n import _
 
@@ -78,27 +81,71 @@ class Statement:
         return _meaning(self.text)
 
 
-class _Undocumented(ast.NodeTransformer):
-    def generic_visit(self, node: ast.AST) -> ast.AST:
-        super().generic_visit(node)
-        if isinstance(node, _Definition) and len(node.body) > 1:
-            first = node.body[0]
-            if (
-                isinstance(first, ast.Expr)
-                and isinstance(first.value, ast.Constant)
-                and isinstance(first.value.value, str)
-            ):
-                del node.body[0]
-        return node
-
-
 # A class hands in the same statements again and again.
-_names = lru_cache(maxsize=4_096)(names)
+@lru_cache(maxsize=4_096)
+def _names(text: str) -> Names:
+    try:
+        return names(text)
+    except _NOT_READABLE:
+        return _names_at_large(text)
+
+
+def _names_at_large(text: str) -> Names:
+    """What :func:`names` says, at least: for what is too deep to be taken apart, piece by piece."""
+    top = symtable.symtable(python_of(text), "<cell>", "exec")
+    needs = {item.get_name() for item in top.get_symbols() if item.is_referenced()}
+    makes = {
+        item.get_name()
+        for item in top.get_symbols()
+        if item.is_assigned() or item.is_imported() or item.is_namespace()
+    }
+    late: set[str] = set()
+    waiting = top.get_children()
+    while waiting:
+        scope = waiting.pop()
+        waiting += scope.get_children()
+        for item in scope.get_symbols():
+            if item.is_declared_global() and item.is_assigned():
+                makes.add(item.get_name())
+            elif item.is_global() and item.is_referenced():
+                late.add(item.get_name())
+    return Names(frozenset((needs | (late - makes)) - GIVEN), frozenset(makes))
 
 
 @lru_cache(maxsize=4_096)
 def _meaning(text: str) -> str:
-    return ast.dump(_Undocumented().visit(ast.parse(text)))
+    """A digest of the syntax tree. The walk is no recursion: a sum of 500 terms is 500 deep."""
+    found = hashlib.sha256()
+    waiting: list[Any] = [ast.parse(text)]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, ast.AST):
+            fields = [_undocumented(item, name) for name in item._fields]
+            found.update(f"{type(item).__name__}({len(fields)} ".encode())
+            waiting += fields
+        elif isinstance(item, list):
+            found.update(f"[{len(item)} ".encode())
+            waiting += item
+        else:
+            # decimal digits of a long integer are refused, as they take long
+            said = hex(item) if type(item) is int else repr(item)
+            said = f"{type(item).__name__} {said}"
+            found.update(f"{len(said)} {said}".encode("utf-8", "surrogatepass"))
+    return found.hexdigest()
+
+
+def _undocumented(node: ast.AST, name: str) -> Any:
+    """A field of a node; a definition's body without its docstring."""
+    value = getattr(node, name, None)
+    if name == "body" and isinstance(node, _Definition) and len(node.body) > 1:
+        first = node.body[0]
+        if (
+            isinstance(first, ast.Expr)
+            and isinstance(first.value, ast.Constant)
+            and isinstance(first.value.value, str)
+        ):
+            return node.body[1:]
+    return value
 
 
 def statements(source: str, cell: int = -1) -> tuple[list[Statement], str]:
@@ -143,6 +190,8 @@ def _parse(source: str) -> tuple[str, ast.Module, str]:
             return text, tree, note
     if isinstance(first, SyntaxError):
         raise NotPython(str(first.msg), first.lineno)
+    if isinstance(first, RecursionError | MemoryError):
+        raise NotPython(_("it is nested too deeply"), None)
     raise NotPython(type(first).__name__, None)
 
 
