@@ -226,6 +226,7 @@ class _AtOnce(InProcess):
     def __init__(self, lost: str = "") -> None:
         super().__init__()
         self.reason, self.messages, self.single = lost, 0, 0
+        self.sent: list[Sequence[bytes]] = []
 
     def open(self, cells: Any, name: str, **keys: Any) -> Any:
         link, engine = super().open(cells, name, **keys), self
@@ -242,6 +243,7 @@ class _AtOnce(InProcess):
 
             def ask_all(self, requests: Sequence[bytes], _seconds: float) -> list[bytes]:
                 engine.messages += 1
+                engine.sent.append(requests)
                 if engine.reason and name == "padding_mask":
                     self.lost = engine.reason
                     raise LinkLost(engine.reason)
@@ -264,6 +266,19 @@ def test_asked_at_once_or_one_by_one_is_the_same(grader: Grader, mistake: str) -
     assert engine.messages >= len(AUTHOR.exercises) - 1
     # whatever replies the same is not judged again
     assert replace(grade(together, data).result, seconds=0.0) == result
+
+
+def test_hidden_inputs_are_sent_when_the_visible_checks_have_their_replies() -> None:
+    """What is sent ahead an answer can read, and put into the message that its learner sees."""
+    engine = _AtOnce()
+    grader = Grader(engine)
+    answers = {**AUTHOR.reference, "padding_mask": UNKNOWN}
+    grade(grader, saved(AUTHOR.notebook(answers)))
+    item = chapters.exercise("attention.padding_mask")
+    scripts = grader._judges[item.id].scripts()
+    hidden = {body: c.hidden for c in item.checks for body in scripts[c.name].bodies}
+    sent = [[hidden[body] for body in bodies] for bodies in engine.sent if bodies[0] in hidden]
+    assert [set(kinds) for kinds in sent] == [{False}, {True}] * 2  # and in the second sandbox
 
 
 def test_a_spoiled_state_costs_nothing_when_all_is_asked_at_once() -> None:

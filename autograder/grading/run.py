@@ -152,20 +152,23 @@ class _PatientJudge(Judge):
         ask_all = getattr(link, "ask_all", None)
         # Alone, a limit counts: it must be known which request was too much.
         scripts = self.scripts() if ask_all and not self.alone else {}
-        known = [check for check in checks if check.name in scripts]
-        if ask_all is None or not known:
-            return {}
-        try:
-            bodies = ask_all([b for item in known for b in scripts[item.name].bodies], _AT_ONCE)
-        except LinkLost:
-            return None
         found: dict[str, Outcome] = {}
-        for check in known:
-            script = scripts[check.name]
-            own, bodies = bodies[: len(script.bodies)], bodies[len(script.bodies) :]
-            outcome = self._said(check, script, own)
-            if outcome is not None:
-                found[check.name] = outcome
+        # What lies there to be read, an answer could put into a visible check's message: hidden
+        # inputs are sent when all of those are written.
+        for hidden in (False, True):
+            known = [c for c in checks if c.name in scripts and c.hidden is hidden]
+            if ask_all is None or not known:
+                continue
+            try:
+                bodies = ask_all([b for item in known for b in scripts[item.name].bodies], _AT_ONCE)
+            except LinkLost:
+                return None
+            for check in known:
+                script = scripts[check.name]
+                own, bodies = bodies[: len(script.bodies)], bodies[len(script.bodies) :]
+                outcome = self._said(check, script, own)
+                if outcome is not None:
+                    found[check.name] = outcome
         return found
 
     def _said(self, check: Check, script: Script, bodies: Sequence[bytes]) -> Outcome | None:
