@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from autograder.answer import LinkLost
+from autograder.engine import link
 from autograder.engine.limits import Limits
 from autograder.engine.link import SandboxLink, read_reply
 from autograder.guest.wire import HEADER, decode, encode, pack
@@ -62,6 +63,9 @@ class Wire:
     def asleep(self):
         return self.sleeping
 
+    def queued(self):
+        return None
+
     def over_quota(self):
         return False
 
@@ -78,7 +82,7 @@ def wire():
     wire.theirs.close()
 
 
-def request(wire, respond, message=None, ask=None):
+def request(wire, respond, message=None, ask=None, link=None):
     """One request; ``respond(number)`` gives the bytes that the other side writes."""
 
     def other_side():
@@ -91,7 +95,7 @@ def request(wire, respond, message=None, ask=None):
 
     thread = threading.Thread(target=other_side)
     thread.start()
-    link = SandboxLink(wire, LIMITS)
+    link = link or SandboxLink(wire, LIMITS)
     link.answer_with(ask)
     try:
         return link.request(message or {"op": "call", "object": 0})
@@ -243,6 +247,71 @@ def test_sleep_counts_as_work(wire):
     # well before the backstop of 2 s, though no processor time was used
     assert time.monotonic() - start < LIMITS.request_seconds * LIMITS.wall_factor
     assert wire.cpu == 0
+
+
+class Drip:
+    """A process that works a little between two looks, and waits the rest of the time."""
+
+    def __init__(self, worked, queued, *, asleep=True):
+        self.now = self.cpu = 0.0
+        self.waited = 0.0 if queued is not None else None
+        self._worked, self._queued, self._asleep = worked, queued, asleep
+
+    def pass_by(self, seconds):
+        self.now += seconds
+        self.cpu += self._worked * seconds
+        if self.waited is not None:
+            self.waited += self._queued * seconds
+
+    def cpu_seconds(self):
+        return self.cpu
+
+    def queued(self):
+        return self.waited
+
+    def asleep(self):
+        return self._asleep
+
+    def over_quota(self):
+        return False
+
+
+@pytest.mark.parametrize(
+    ("drip", "ours", "until"),
+    [
+        pytest.param(Drip(0.06, 0.0), 0.0, 5, id="work and sleep in turn"),
+        pytest.param(Drip(0.06, 0.94), 0.0, 50, id="a busy machine"),
+        pytest.param(Drip(0.06, 3.0), 0.0, 50, id="threads on a busy machine"),
+        pytest.param(Drip(0.06, 0.0), 0.94, 50, id="a busy machine keeps us waiting"),
+        pytest.param(Drip(0.06, 0.0, asleep=False), 0.0, 50, id="it waits for a disk"),
+        pytest.param(Drip(0.06, None), 0.0, 50, id="nobody counts queueing"),
+        pytest.param(Drip(0.0, None), 0.0, 5, id="nobody counts queueing, and it sleeps"),
+    ],
+)
+def test_sleep_counts_and_queueing_does_not(monkeypatch, drip, ours, until):
+    monkeypatch.setattr(link.time, "monotonic", lambda: drip.now)
+    monkeypatch.setattr(link, "_own_seconds", lambda: ours * drip.now)
+    clock = link._Clock(drip, 5.0, 10.0)
+
+    def look_on():
+        while True:
+            drip.pass_by(clock.pause())
+
+    with pytest.raises(LinkLost, match="timeout"):
+        look_on()
+    # the first look has nothing to compare with
+    assert until <= drip.now < until + 1
+
+
+def test_sleep_in_many_requests_is_limited_together(wire, monkeypatch):
+    monkeypatch.setattr(link._Clock, "slept", LIMITS.total_seconds * 0.4, raising=False)
+    monkeypatch.setattr(link._Clock, "pause", lambda clock: 0.001)
+    monkeypatch.setattr(link._Clock, "__init__", lambda clock, *limits: None)
+    ours = SandboxLink(wire, LIMITS)
+    for _ in range(2):
+        assert request(wire, lambda n: [encode(RIGHT, n)], link=ours) == {"value": 1}
+    with pytest.raises(LinkLost, match="timeout"):
+        request(wire, lambda n: [encode(RIGHT, n)], link=ours)
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,10 @@ class PipeTransport:
         except psutil.Error:
             return False
 
+    def queued(self) -> float | None:
+        """See :class:`autograder.engine.link.Transport`."""
+        return None
+
     def over_quota(self) -> bool:
         """See :class:`autograder.engine.link.Transport`."""
         return False

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import random
 import secrets
 import select
 import shutil
@@ -35,6 +36,7 @@ _MAX_FILES = 2_048
 _INTEGERS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8})
 _CORES = os.cpu_count() or 1
 _TICK = 0.2  # seconds between looks at a process that takes its time
+_MOMENTS = random.Random()  # not the generator that a check may seed
 
 
 class Transport(Protocol):
@@ -64,6 +66,10 @@ class Transport(Protocol):
         """Whether every thread of the process waits for something that is no processor."""
         ...
 
+    def queued(self) -> float | None:
+        """How long its threads have waited for a processor; None where nobody counts that."""
+        ...
+
     def over_quota(self) -> bool:
         """Whether its scratch holds more than it may, where nothing else bounds that."""
         ...
@@ -74,14 +80,20 @@ class Transport(Protocol):
 
 
 class _Clock:
-    """Measures one request against the limits."""
+    """Measures one request against the limits.
+
+    Who sleeps is not slowed down by a busy machine, so sleep counts as work does: real time in
+    which the process neither worked nor queued for a processor, nor this one here did. Where
+    queueing is not counted, sleep counts only where hardly any work was done between two looks.
+    """
 
     def __init__(self, transport: Transport, seconds: float, wall_factor: float) -> None:
         self._transport, self._seconds = transport, seconds
         self._cpu = self._start_cpu = transport.cpu_seconds()
         self._wall = self._seen = time.monotonic()
         self._wall_seconds = seconds * wall_factor
-        self._slept = 0.0
+        self._queued: float | None = None  # at the last look, with our own time
+        self.slept = 0.0
 
     def pause(self) -> float:
         """How long to wait before the next look.
@@ -90,22 +102,47 @@ class _Clock:
             LinkLost: a limit is reached.
         """
         now, cpu = time.monotonic(), self._transport.cpu_seconds()
-        # Who sleeps is not slowed down by a busy machine: sleep counts as work does.
         if now - self._seen >= _TICK / 2:
-            if cpu - self._cpu < 0.001 and self._transport.asleep():
-                self._slept += now - self._seen
-            self._seen, self._cpu = now, cpu
+            self._look(now, cpu)
             if self._transport.over_quota():
                 raise LinkLost("memory")
-        used = cpu - self._start_cpu + self._slept
+        used = cpu - self._start_cpu + self.slept
         if used >= self._seconds or now - self._wall >= self._wall_seconds:
             raise LinkLost("timeout")
-        return min(_TICK, max(0.005, (self._seconds - used) / _CORES))
+        # at a moment that the learner's code cannot foresee: it could be at work just then
+        tick = _TICK * _MOMENTS.uniform(0.6, 1.0)
+        return min(tick, max(0.005, (self._seconds - used) / _CORES))
+
+    def _look(self, now: float, cpu: float) -> None:
+        queued = self._transport.queued()
+        if queued is not None:
+            queued += _own_seconds()
+        real, worked = now - self._seen, cpu - self._cpu
+        idle = real if worked < 0.001 else 0.0
+        if queued is not None and self._queued is not None:
+            idle = real - worked - (queued - self._queued)
+        if idle > 0 and self._transport.asleep():
+            self.slept += idle
+        self._seen, self._cpu, self._queued = now, cpu, queued
 
     def excuse(self, seconds: float) -> None:
         """Time that the trusted side took meanwhile."""
         self._wall += seconds
-        self._seen = time.monotonic()
+        self._seen, self._queued = time.monotonic(), None
+
+
+def _own_seconds() -> float:
+    """How long this thread has worked, and waited for a processor: no sleep of the other side's."""
+    return time.thread_time() + (_waited("/proc/thread-self") or 0.0)
+
+
+def _waited(task: str) -> float | None:
+    """How long a thread has waited for a processor."""
+    try:
+        with open(f"{task}/schedstat", "rb") as file:
+            return int(file.read().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return None
 
 
 class SandboxLink:
@@ -128,6 +165,7 @@ class SandboxLink:
         self._ask: Ask | None = None
         self._asks = 0
         self._ask_seconds = 0.0
+        self._slept = 0.0
         self.startup: dict[str, Any] | None = None
         self.lost: str | None = None
         self.cpu_seconds = 0.0
@@ -242,6 +280,7 @@ class SandboxLink:
             if echoed != number or type(body) is not dict or len(body) != 1:
                 raise Garbled("not the reply to this request")
             if "reply" in body:
+                self._account_for(clock)
                 return body["reply"]
             start = time.monotonic()
             answer = self._answer(body.get("ask"))
@@ -279,7 +318,14 @@ class SandboxLink:
                 start = end
         if len(bodies) > len(requests) or len(arrived) > start:
             raise Garbled("more than was asked for")
+        self._account_for(clock)
         return bodies
+
+    def _account_for(self, clock: _Clock) -> None:
+        # work in all requests together is limited by the process's own limit
+        self._slept += clock.slept
+        if self._slept > self._limits.total_seconds:
+            raise LinkLost("timeout")
 
     def _refuse_what_lies_there(self) -> None:
         # It answers nothing that was asked.
@@ -481,6 +527,7 @@ class SocketTransport:
         os.set_blocking(fd, False)
         self._scratch, self._quota = scratch, megabytes * 2**20
         self._fd, self._pidfd = fd, pidfd
+        self._waits: dict[str, float] = {}  # by thread
         self._pid = _pid_of(pidfd)
         # clock_getcpuclockid(3): the clock of another process
         self._clock = (~self._pid << 3) | 2
@@ -523,6 +570,18 @@ class SocketTransport:
         except OSError:
             return False
         return True
+
+    def queued(self) -> float | None:
+        """See :class:`Transport`. What has ended counts with what it had waited when last seen."""
+        tasks = f"/proc/{self._pid}/task"
+        try:
+            for task in os.listdir(tasks):
+                waited = _waited(f"{tasks}/{task}")
+                if waited is not None:
+                    self._waits[task] = waited
+        except OSError:
+            return None
+        return sum(self._waits.values()) if self._waits else None
 
     def over_quota(self) -> bool:
         """See :class:`Transport`."""

@@ -50,6 +50,21 @@ ATTACKS = [
         lost=("timeout",),
     ),
     Attack(
+        "works a little and sleeps in turn",
+        """
+        import time
+        def attend(q, k, v):
+            end = time.monotonic() + 1.5  # the limit is 0.3 s
+            while time.monotonic() < end:
+                start = time.process_time()
+                while time.process_time() - start < 0.003: pass
+                time.sleep(0.05)
+            scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+            return scores.softmax(-1) @ v
+        """,
+        lost=("timeout",),
+    ),
+    Attack(
         "waits for a lock",
         """
         import threading
