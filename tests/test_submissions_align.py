@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from autograder.bench.sample_class import Author, cell_of, code, insert_before, saved, text
-from autograder.submissions.align import Aligned, align
+from autograder.submissions.align import MAX_STATEMENTS, Aligned, _code_in, align
 from autograder.submissions.program import program
 from autograder.submissions.read import read
-from autograder.submissions.statements import statements
+from autograder.submissions.statements import Statement, statements
 from autograder.submissions.template import template
 
 AUTHOR = Author()
@@ -335,3 +336,49 @@ def test_meaning_tells_what_is_different() -> None:
         "y = 1",
     ]
     assert len({statements(item)[0][0].meaning for item in texts}) == len(texts)
+
+
+def test_fences_without_an_end_are_looked_at_once() -> None:
+    """From each of them to the end of the text would be 10^11 lines."""
+    many = "```x\n" * 500_000
+    assert list(_code_in(many)) == [many]
+    pairs = "~~~\n" + many + "```py\na\n```\n  ~~~~\nb\n~~~ \n~~~\nc"
+    assert next(iter(_code_in(pairs))) == f"{many}```py\na\n```\n  ~~~~\nb\n"
+    assert next(iter(_code_in("```\na\n~~~\n```\nprose\n~~~~py\nb\n   ~~~\n"))) == "a\n~~~\n\nb\n"
+
+
+@pytest.mark.parametrize(
+    "source", ["a;" * 6_000, "if x:\n a;" + "a;" * 6_000, "t = [" + "1," * 70_000 + "]"]
+)
+def test_a_cell_of_too_many_statements_costs_itself_alone_and_is_said(source: str) -> None:
+    notebook = right()
+    insert_before(notebook, "padding_mask", code(source))
+    found = aligned(notebook)
+    assert found.notes == ["A cell was not read: it is too long."]
+    assert not found.added or all(item.text not in source for item in found.added)
+    assert all(item.parts for item in found.found.values())
+
+
+def test_a_notebook_of_too_many_statements_is_read_up_to_there() -> None:
+    notebook = right()
+    for number in range(5):
+        notebook["cells"].append(code("\n".join(f"x{number} = {i}" for i in range(4_500))))
+    found = aligned(notebook)
+    assert found.notes == ["A cell was not read: the notebook has too many statements."]
+    assert len(found.added) < MAX_STATEMENTS
+    assert all(item.parts for item in found.found.values())
+
+
+def test_who_makes_a_name_is_looked_up_and_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"n{i}" for i in range(300)]
+    answer = f"def attention_scores(q, k):\n    return {' + '.join(names)}\n"
+    notebook = AUTHOR.notebook({"attention_scores": answer})
+    insert_before(notebook, "attention_scores", code("\n".join(f"{n} = 0" for n in names)))
+    found = aligned(notebook)
+    asked: list[str] = []
+    known = Statement.names.func
+    monkeypatch.setattr(
+        Statement, "names", property(lambda self: asked.append(self.text) or known(self))
+    )
+    assert "n299 = 0" in source_run(found, "attention_scores")
+    assert max(Counter(asked).values()) < 10

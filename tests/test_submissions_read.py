@@ -130,3 +130,16 @@ def test_a_script_is_cut_into_cells() -> None:
         "# text",
     ]
     assert notebook.notes
+
+
+def test_what_is_longer_than_anybody_types_is_left_out_and_said() -> None:
+    cells = [
+        {"cell_type": "code", "source": text}
+        for text in ("a" * 200_001, *["b" * 190_000] * 10, "c")
+    ]
+    found = read(json.dumps({"cells": cells}).encode())
+    assert sum(len(cell.source) for cell in found.cells) <= 2_000_000
+    assert found.cells[-1].source == "c"
+    assert len(found.notes) == 2
+    assert "200000" in found.notes[0]
+    assert "1 cells" in found.notes[1]

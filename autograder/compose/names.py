@@ -143,8 +143,9 @@ class _Reader:
         """A statement without statements inside, or a definition: what Python's compiler says."""
         table = symtable.symtable(ast.unparse(node), "<cell>", "exec")
         inside = {item.target.id for item in ast.walk(node) if isinstance(item, ast.NamedExpr)}
+        there = self.makes | inside
         for symbol in table.get_symbols():
-            if symbol.is_referenced() and symbol.get_name() not in self.makes | inside:
+            if symbol.is_referenced() and symbol.get_name() not in there:
                 self.needs.add(symbol.get_name())
         if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
             self.needs |= {node.target.id} - self.makes

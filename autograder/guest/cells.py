@@ -17,21 +17,39 @@ from typing import Any
 
 # Cell magics that run their body as Python; the body of every other one is no Python.
 _RUNS_BODY = frozenset({"time", "timeit", "capture", "prun"})
+# Possessive, or a long line that is none would be tried from every one of its blanks.
 _LINE_FOR_IPYTHON = re.compile(
-    r"""^(?P<indent>[ \t]*)
+    r"""^(?P<indent>[ \t]*+)
         (?: [%!?] .*                              # %magic, !command, ?help
-          | [\w.]+ \?{1,2} \s*                    # name?
-          | [\w,. \t]+ = [ \t]* [%!] .*           # names = %magic, names = !command
+          | [\w.]++ \?{1,2} \s*                   # name?
+          | [\w,. \t]++ = [ \t]*+ [%!] .*          # names = %magic, names = !command
         )$""",
     re.VERBOSE,
 )
+# What can keep a statement open at the end of a line, and what only looks like it.
+_PIECE = re.compile(
+    r"""(?P<comment>[#].*)
+      | (?P<quote>\"{3}|\'{3}|["'])
+      | (?P<open>[(\[{])
+      | (?P<close>[)\]}])
+      | (?P<on>\\$)                              # the next line belongs to this one
+    """,
+    re.VERBOSE,
+)
+_END_OF_STRING = {
+    quote: re.compile(rf"(?:[^\\{quote[0]}]|\\.|(?!{quote}){quote[0]})*+(?P<end>{quote})?")
+    for quote in ("'", '"', "'''", '"""')
+}
+# Each takes the time of reading the cell.
+_SECOND_LOOKS = 3
 
 
 def python_of(source: str) -> str:
     """The Python in a cell: the same lines, with ``pass`` where IPython alone would understand.
 
     A line is replaced only where Python cannot read it, so that a line that begins with ``%``
-    inside a string or a long expression stays.
+    inside a string or a long expression stays. The cell is read a fixed number of times, however
+    many such lines it has.
     """
     body = source.lstrip("\ufeff")
     if body.lstrip().startswith("%%"):
@@ -41,7 +59,7 @@ def python_of(source: str) -> str:
             return ""
         body = "\n" + rest  # line numbers stay
     lines = body.split("\n")
-    for _ in range(len(lines)):
+    for look in range(1 + _SECOND_LOOKS):
         try:
             ast.parse("\n".join(lines))
         except SyntaxError as error:
@@ -49,12 +67,53 @@ def python_of(source: str) -> str:
             match = _LINE_FOR_IPYTHON.match(lines[number]) if 0 <= number < len(lines) else None
             if match is None:
                 break
-            lines[number] = match["indent"] + "pass"
+            if look == 0:
+                _replace_all(lines)
+            else:  # what the short look at strings and brackets misread
+                lines[number] = match["indent"] + "pass"
         except (ValueError, RecursionError, MemoryError):  # null bytes, nesting without end
             break
         else:
             break
     return "\n".join(lines)
+
+
+def _replace_all(lines: list[str]) -> None:
+    """Put ``pass`` in the place of every line for IPython at which a statement begins.
+
+    No statement of Python begins as such a line does.
+    """
+    quote, depth, goes_on = "", 0, False
+    for number, line in enumerate(lines):
+        if not (quote or depth or goes_on):
+            match = _LINE_FOR_IPYTHON.match(line)
+            if match is not None:
+                lines[number] = match["indent"] + "pass"
+                continue
+        quote, depth, goes_on = _left_open(line, quote, depth)
+
+
+def _left_open(line: str, quote: str, depth: int) -> tuple[str, int, bool]:
+    """What is open behind a line: a string's quote, brackets, a backslash at the end."""
+    place = 0
+    while True:
+        if quote:
+            match = _END_OF_STRING[quote].match(line, place)
+            if match is None or match["end"] is None:
+                on = line.endswith("\\")
+                # a short string ends with its line, unless a backslash carries it on
+                return (quote if len(quote) == 3 or on else ""), depth, False
+            place, quote = match.end(), ""
+        match = _PIECE.search(line, place)
+        if match is None or match["comment"]:
+            return "", depth, False
+        place = match.end()
+        if match["on"] is not None:
+            return "", depth, True
+        if match["quote"]:
+            quote = match["quote"]
+        else:
+            depth = max(0, depth + (1 if match["open"] else -1))
 
 
 class _IPython:

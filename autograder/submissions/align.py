@@ -14,11 +14,13 @@ from functools import lru_cache
 
 from autograder.i18n import _
 from autograder.submissions.read import Cell, Notebook
-from autograder.submissions.statements import NotPython, Statement, statements
+from autograder.submissions.statements import NotPython, Statement, TooMuch, statements
 from autograder.submissions.template import CHECK, Template
 
 _DEFINITION = re.compile(r"^[ \t]*(?:def|class)\s+(\w+)", re.MULTILINE)
-_FENCED = re.compile(r"^[ ]{0,3}(```|~~~)[^\n]*\n(.*?)^[ ]{0,3}\1[ ]*$", re.MULTILINE | re.DOTALL)
+MAX_STATEMENTS = 20_000
+"""Of the cells that a learner changed or added, all together."""
+_FENCE = re.compile(r"[ ]{0,3}(```|~~~)(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -122,14 +124,20 @@ def align(notebook: Notebook, template: Template) -> Aligned:
     own: list[Statement] = []
     broken: list[_Broken] = []
     texts, handed_out = template.texts, template.meanings
+    room = MAX_STATEMENTS
     for position, cell in enumerate(notebook.cells):
         # most cells are as they were handed out
         if cell.kind != "code" or cell.source.strip() in texts:
             continue
         try:
             found, mended = statements(cell.source, position)
+            room -= len(found)
+            if room < 0:
+                raise TooMuch(_("the notebook has too many statements"), None)
         except NotPython as error:
             broken.append(_Broken(position, error))
+            if isinstance(error, TooMuch):
+                aligned.note(_("A cell was not read: {reason}.").format(reason=error.reason))
             continue
         if mended and any(
             name in item.names.makes for name in template.exercises for item in found
@@ -219,6 +227,8 @@ def _outside_code(name: str, cells: Sequence[Cell], aligned: Aligned) -> list[St
     for position, cell in enumerate(cells):
         if cell.kind == "code" or not _defines(cell, name):
             continue
+        if len(aligned.added) > MAX_STATEMENTS:
+            break
         for text in _code_in(cell.source):
             try:
                 parts = statements(text, position)[0]
@@ -228,7 +238,8 @@ def _outside_code(name: str, cells: Sequence[Cell], aligned: Aligned) -> list[St
             answers = [item for item in parts if name in item.names.makes]
             if answers:
                 # helpers in the same text cell count as the learner's as well
-                aligned.added += [item for item in parts if item not in aligned.added]
+                there = {id(item) for item in aligned.added}
+                aligned.added += [item for item in parts if id(item) not in there]
                 found += answers
                 break
     if found:
@@ -237,10 +248,29 @@ def _outside_code(name: str, cells: Sequence[Cell], aligned: Aligned) -> list[St
 
 
 def _code_in(text: str) -> Iterator[str]:
-    fenced = [match[2] for match in _FENCED.finditer(text)]
+    fenced = _fenced(text)
     if fenced:
         yield "\n".join(fenced)
     yield text
+
+
+def _fenced(text: str) -> list[str]:
+    """What stands between fences, each with its end; line by line, since a text may be all fences
+    without an end."""
+    lines = text.split("\n")
+    fences = [(number, match) for number, line in enumerate(lines) if (match := _FENCE.match(line))]
+    # the last place at which a fence of each kind could end
+    last = {match[1]: number for number, match in fences if not match[2].strip(" ")}
+    found: list[str] = []
+    kind, start = "", 0
+    for number, match in fences:
+        if not kind:
+            if last.get(match[1], -1) > number:
+                kind, start = match[1], number + 1
+        elif match[1] == kind and not match[2].strip(" "):
+            found.append("".join(f"{line}\n" for line in lines[start:number]))
+            kind = ""
+    return found
 
 
 def _renamed(

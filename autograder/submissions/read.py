@@ -9,7 +9,8 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from autograder.i18n import _
@@ -17,6 +18,9 @@ from autograder.i18n import _
 MAX_CELL = 200_000
 """Characters of one cell that are read: more than anybody types."""
 MAX_CELLS = 5_000
+MAX_TEXT = 2_000_000
+"""Characters of all code cells together that are read, and of all others. A long chapter has a
+hundred thousand."""
 
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -72,9 +76,10 @@ def read(data: bytes, name: str = "") -> Notebook:
     _refuse_other_kinds(data)
     text, notes = _decoded(data)
     if name.lower().endswith(".py"):
+        cells, said = _within_limits(_python_cells(text))
         return Notebook(
-            tuple(_python_cells(text)),
-            (*notes, _("A Python file was handed in; its parts were read as cells.")),
+            tuple(cells),
+            (*notes, _("A Python file was handed in; its parts were read as cells."), *said),
         )
     return _from_json(text, notes)
 
@@ -161,6 +166,8 @@ def _from_json(text: str, notes: tuple[str, ...]) -> Notebook:
     cells = [cell for cell in map(_cell, raw[:MAX_CELLS]) if cell is not None]
     if len(raw) > MAX_CELLS:
         notes = (*notes, _("Only the first {n} cells were read.").format(n=MAX_CELLS))
+    cells, said = _within_limits(cells)
+    notes = (*notes, *said)
     return Notebook(tuple(cells), notes, is_empty=not any(cell.source.strip() for cell in cells))
 
 
@@ -180,10 +187,37 @@ def _cell(raw: Any) -> Cell | None:
     cell_id = raw.get("id", metadata.get("id", ""))
     return Cell(
         kind,
-        source[:MAX_CELL],
+        source,
         cell_id if isinstance(cell_id, str) else "",
         grade_id if isinstance(grade_id, str) else "",
     )
+
+
+def _within_limits(cells: Iterable[Cell]) -> tuple[list[Cell], list[str]]:
+    """The cells, with what is longer than anybody types cut off, and sentences that say so."""
+    kept: list[Cell] = []
+    cut = left_out = 0
+    room = {True: MAX_TEXT, False: MAX_TEXT}
+    for cell in cells:
+        if len(cell.source) > MAX_CELL:
+            cell = replace(cell, source=cell.source[:MAX_CELL])  # noqa: PLW2901
+            cut += 1
+        is_code = cell.kind == "code"
+        if len(cell.source) > room[is_code]:
+            left_out += 1
+            continue
+        room[is_code] -= len(cell.source)
+        kept.append(cell)
+    notes = []
+    if cut:
+        notes.append(_("Of a cell, only the first {n} characters were read.").format(n=MAX_CELL))
+    if left_out:
+        notes.append(
+            _(
+                "The notebook has too much text: {count} cells beyond {n} characters were left out."
+            ).format(count=left_out, n=MAX_TEXT)
+        )
+    return kept, notes
 
 
 def _text(source: Any) -> str:
@@ -207,4 +241,4 @@ def _python_cells(text: str) -> list[Cell]:
             parts.append([])
         else:
             parts[-1].append(line)
-    return [Cell("code", "\n".join(part)[:MAX_CELL]) for part in parts if "".join(part).strip()]
+    return [Cell("code", "\n".join(part)) for part in parts if "".join(part).strip()]

@@ -14,13 +14,25 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from autograder.compose.names import GIVEN, Names, names
 from autograder.guest.cells import python_of
 from autograder.i18n import _
 
+if TYPE_CHECKING:
+    from functools import _lru_cache_wrapper
+
+_T = TypeVar("_T")
+
 MAX_LINES = 20_000
+MAX_STATEMENTS = 5_000
+"""Of one cell, those inside others included. A long one that somebody wrote has two hundred."""
+MAX_NODES = 60_000
+"""Of the syntax tree of a cell: a table of ten thousand numbers has twenty thousand."""
+
+# Of longer texts, which nobody hands in twice, nothing is remembered.
+_SHORT = 10_000
 
 # What a word processor or a chat makes of code.
 _TYPOGRAPHY = str.maketrans(
@@ -43,6 +55,10 @@ class NotPython(Exception):
         self.reason, self.line = reason, line
 
 
+class TooMuch(NotPython):
+    """A cell that is longer than anybody types."""
+
+
 @dataclass(frozen=True, eq=False)
 class Statement:
     """One statement of a cell, or several that share a line.
@@ -62,7 +78,7 @@ class Statement:
     @cached_property
     def names(self) -> Names:
         """The global names that it makes, needs and changes."""
-        return _names(self.text)
+        return _remembered(_names, self.text)
 
     @cached_property
     def defines(self) -> tuple[str, ...]:
@@ -78,7 +94,11 @@ class Statement:
     @cached_property
     def meaning(self) -> str:
         """The same for two statements that differ in layout, comments and docstrings alone."""
-        return _meaning(self.text)
+        return _remembered(_meaning, self.text)
+
+
+def _remembered(function: _lru_cache_wrapper[_T], text: str) -> _T:
+    return function(text) if len(text) <= _SHORT else function.__wrapped__(text)
 
 
 # A class hands in the same statements again and again.
@@ -155,8 +175,11 @@ def statements(source: str, cell: int = -1) -> tuple[list[Statement], str]:
         NotPython: Python cannot read it, however it is mended.
     """
     if source.count("\n") > MAX_LINES:
-        raise NotPython(_("it is too long"), None)
-    text, tree, note = _parse(source)
+        raise TooMuch(_("it is too long"), None)
+    parsed = _remembered(_parse, source)
+    if isinstance(parsed, NotPython):
+        raise type(parsed)(parsed.reason, parsed.line)
+    text, tree, note = parsed
     lines = text.split("\n")
     groups: list[tuple[int, int, list[ast.stmt]]] = []
     for node in tree.body:
@@ -174,14 +197,16 @@ def statements(source: str, cell: int = -1) -> tuple[list[Statement], str]:
     ], note
 
 
-@lru_cache(maxsize=4_096)
-def _parse(source: str) -> tuple[str, ast.Module, str]:
+@lru_cache(maxsize=2_048)
+def _parse(source: str) -> tuple[str, ast.Module, str] | NotPython:
     first: Exception | None = None
     for text, note in _ways(source):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 tree = ast.parse(text)
+                if _is_too_much(tree):
+                    return TooMuch(_("it is too long"), None)
                 # The compiler refuses more than the parser does, such as `return` outside.
                 compile(tree, "<cell>", "exec", dont_inherit=True)
         except _NOT_READABLE as error:
@@ -189,10 +214,19 @@ def _parse(source: str) -> tuple[str, ast.Module, str]:
         else:
             return text, tree, note
     if isinstance(first, SyntaxError):
-        raise NotPython(str(first.msg), first.lineno)
+        return NotPython(str(first.msg), first.lineno)
     if isinstance(first, RecursionError | MemoryError):
-        raise NotPython(_("it is nested too deeply"), None)
-    raise NotPython(type(first).__name__, None)
+        return NotPython(_("it is nested too deeply"), None)
+    return NotPython(type(first).__name__, None)
+
+
+def _is_too_much(tree: ast.Module) -> bool:
+    parts = 0
+    for nodes, node in enumerate(ast.walk(tree), 1):
+        parts += isinstance(node, ast.stmt)
+        if nodes > MAX_NODES or parts > MAX_STATEMENTS:
+            return True
+    return False
 
 
 def _ways(source: str) -> Iterator[tuple[str, str]]:
