@@ -189,6 +189,8 @@ class _PatientJudge(Judge):
     def scripts(self) -> dict[str, Script]:
         """What the checks ask, of those of which that can be known."""
         if self._scripts is None:
+            self._scripts = bank.read_scripts(self.exercise, self.seed)
+        if self._scripts is None:
             self._scripts = {}
             reference = LocalLink(chapters.reference(self.exercise), forbid=self.exercise.forbid)
             for check in self.checks:
@@ -202,6 +204,7 @@ class _PatientJudge(Judge):
                     if outcome.message is None and script.bodies and script.seconds < _SHORT:
                         self._scripts[check.name] = script
                         break
+            bank.write_scripts(self.exercise, self.seed, self._scripts)
         return self._scripts
 
     def result(
