@@ -195,6 +195,86 @@ def test_a_forbidden_kernel_is_named_where_the_first_layer_is_gone(engine):
         answer(engine, source, forbid=("scaled_dot_product_attention",))(torch.ones(2, 3, 4))
 
 
+NORMS = ("layer_norm", "rms_norm", "group_norm", "batch_norm", "instance_norm")
+ATTENTION = ("scaled_dot_product_attention", "multi_head_attention_forward")
+_NONE = "None, None, None, None, True, 0.0, 1e-5"
+_NESTED = "torch.nested.nested_tensor([row for row in x])"
+_HEADS = "torch.nested.nested_tensor([row[None] for row in x])"
+
+
+@pytest.mark.parametrize(
+    ("forbid", "expression"),
+    [
+        (NORMS, "torch._refs.native_layer_norm(x, [6], None, None, 1e-5)[0]"),
+        (NORMS, "torch._refs.native_group_norm(x, None, None, 2, 3, 6, 1, 1e-5)[0]"),
+        (NORMS, "torch._refs._normalize(x, [2], 1e-5)[0]"),
+        (
+            NORMS,
+            "torch._decomp.decomposition_table[torch.ops.aten.native_layer_norm.default]"
+            "(x, [6], None, None, 1e-5)[0]",
+        ),
+        (
+            NORMS,
+            "torch._decomp.decomposition_table[torch.ops.aten._fused_rms_norm.default]"
+            "(x, [6], None, 1e-5)[0]",
+        ),
+        (NORMS, "torch._decomp.decompositions.native_batch_norm(x, " + _NONE + ")[0]"),
+        (NORMS, f"torch.ops.aten.native_batch_norm(x, {_NONE})[0]"),
+        (NORMS, f"torch.ops.aten._batch_norm_impl_index(x, {_NONE}, False)[0]"),
+        (
+            NORMS,
+            "torch.ops.aten._native_batch_norm_legit.no_stats(x, None, None, True, 0.0, 1e-5)[0]",
+        ),
+        (NORMS, "torch.ops.aten._fused_rms_norm(x, [6], None, 1e-5)[0]"),
+        (NORMS, "torch.group_norm(x, 1)"),
+        (NORMS, f"torch.instance_norm(x, {_NONE}, False)"),
+        (
+            NORMS,
+            f"torch.ops.aten.native_layer_norm({_NESTED}, [6], torch.ones(6), torch.zeros(6), "
+            "1e-5)[0].to_padded_tensor(0.0)",
+        ),
+        (
+            NORMS,
+            "torch.ops.quantized.layer_norm(torch.quantize_per_tensor(x, 0.02, 128, "
+            "torch.quint8), [6], None, None, 1e-5, 0.02, 128).dequantize()",
+        ),
+        (ATTENTION, "torch.onnx.ops._impl.attention_23(*[x[:, None]] * 3)[0]"),
+        (
+            ATTENTION,
+            f"torch._C._nn.scaled_dot_product_attention(*[{_HEADS}] * 3).to_padded_tensor(0)",
+        ),
+        (("softmax",), "torch._refs.softmax(x, -1)"),
+        (("softmax",), "torch._masked_softmax(x, x > 9, -1, 2)"),
+        (("softmax",), "torch.sparse.softmax(x.to_sparse(), 2).to_dense()"),
+    ],
+)
+def test_what_does_the_same_is_forbidden_too(engine, forbid, expression):
+    source = f"""
+    import torch.onnx.ops, torch._refs, torch._decomp
+    def answer(x):
+        with torch._C.DisableTorchFunction():
+            return {expression}
+    """
+    x = torch.randn(2, 3, 6)
+    if "quantize" not in expression:  # what this machine's torch cannot do, is no gap
+        assert answer(engine, source)(x) is not None
+    with pytest.raises(ForbiddenUse):
+        answer(engine, source, forbid=forbid)(x)
+
+
+def test_the_replacement_is_not_found_by_its_type(engine):
+    source = """
+    import gc
+    from autograder.guest import dispatcher
+    found = []
+    dispatcher.ctypes.pythonapi.Py_IncRef = lambda item: found.append(item)
+    dispatcher._replace_kernels("aten", "CPU", {"softmax.int": len})
+    def answer():
+        return [type(item.value) is torch._C._DispatchModule for item in found]
+    """
+    assert answer(engine, source)() == [False]
+
+
 def test_what_is_not_forbidden_still_works_beside_it(engine):
     source = """
     layer = torch.nn.LayerNorm(4)
