@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -368,3 +370,54 @@ def test_an_interrupt_is_no_error_of_a_submission(
     monkeypatch.setattr("autograder.grading.run.read", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run(few, Store(tmp_path / "kept"), keep_open=True)
+
+
+def test_the_same_bytes_under_another_name_are_another_result(
+    tmp_path: Path, engine: InProcess
+) -> None:
+    data = saved(AUTHOR.notebook(AUTHOR.reference))
+    folder = tmp_path / "class"
+    for name in ("ada/attention.ipynb", "eve/attention.py", "zoe/work.ipynb"):
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).write_bytes(data)
+    for _attempt in range(2):
+        _batch, results = run(folder, Store(tmp_path / "kept"))
+        ada, eve, zoe = results
+        assert (ada.status, eve.score) == ("graded", 0)
+        assert ada.score == ada.max_score == zoe.score
+    batch, (alone,) = run(folder / "ada", Store(tmp_path / "kept"))
+    assert (batch.graded, alone.score) == (0, ada.score)
+
+
+def test_strange_text_of_one_submission_reaches_no_terminal_and_ends_no_run(
+    few: Path,
+    tmp_path: Path,
+    engine: InProcess,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    strange = "\x1b[2J\ud800\nada/attention.ipynb  graded  100/100"
+    answers = {**AUTHOR.reference, "padding_mask": f"raise ValueError({strange!r})"}
+    path = few / "wrong" / "attention.ipynb"
+    path.write_bytes(saved(AUTHOR.notebook(answers)))
+    (few / "\udcff\x1b").mkdir()
+    (few / "\udcff\x1b" / "attention.ipynb").write_bytes(path.read_bytes())
+
+    def noted(data: bytes, name: str = "") -> Notebook:
+        found = read(data, name)
+        return replace(found, notes=(*found.notes, strange))
+
+    monkeypatch.setattr("autograder.grading.run.read", noted)
+    monkeypatch.setattr(
+        "autograder.grading.command.Batch",
+        partial(Batch, store=Store(tmp_path / "kept"), keep_open=True),
+    )
+    target = tmp_path / "all.json"
+    rc = main([str(few), "--json", str(target), "--report", str(tmp_path / "r"), "--workers", "1"])
+    said = capsys.readouterr()
+    assert rc == 0
+    assert "\x1b" not in said.out + said.err
+    assert not any(line.startswith("ada/") for line in said.out.splitlines())
+    rows = json.loads(target.read_bytes())
+    assert len(rows) == 5
+    assert not any("\x1b" in note or "\n" in note for row in rows for note in row["notes"])

@@ -234,3 +234,42 @@ def test_an_encrypted_member(tmp_path: Path) -> None:
 def test_a_zip_without_a_notebook(tmp_path: Path) -> None:
     (tmp_path / "ada.zip").write_bytes(_zip({}))
     assert "no notebook" in rows(tmp_path / "ada.zip")["ada.zip"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="elsewhere a name cannot hold these bytes")
+def test_names_are_fit_to_be_shown(tmp_path: Path) -> None:
+    names = (b"m\xfcller", b"m\xfdller", b"\x1b[2Jeve", b"a\nb", "Zoë 王".encode(), b"=1+1")
+    for name in names:
+        folder = os.fsencode(tmp_path) + b"/" + name
+        os.mkdir(folder)
+        with open(folder + b"/attention.ipynb", "wb") as file:
+            file.write(NOTEBOOK)
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd" / "x\x1b[2J.rtf").write_bytes(b"")
+    found = find([tmp_path])
+    assert {item.name for item in found} == {
+        "m\ufffdller/attention.ipynb",
+        "m\ufffdller/attention.ipynb (2)",
+        "\ufffd[2Jeve/attention.ipynb",
+        "a\ufffdb/attention.ipynb",
+        "Zoë 王/attention.ipynb",
+        "=1+1/attention.ipynb",
+        "odd",
+    }
+    assert all(item.file_name == "attention.ipynb" for item in found if item.name != "odd")
+    assert all(item.refused.isprintable() for item in found)
+    assert [item.data() for item in found if not item.refused] == [NOTEBOOK] * len(names)
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_a_number_given_is_no_name_that_is_there(tmp_path: Path) -> None:
+    path = tmp_path / "class.zip"
+    path.write_bytes(
+        zipped("a.ipynb", "a.ipynb", "a.ipynb", "a.ipynb (2)/x.rtf", f"{'l' * 60_000}.ipynb")
+    )
+    found = find([path])
+    names = [item.name for item in found]
+    assert len(set(names)) == len(names) == 5
+    assert {"class/a.ipynb", "class/a.ipynb (2)", "class/a.ipynb (3)"} <= set(names)
+    assert max(map(len, names)) <= 400
+    assert all(item.file_name.endswith(".ipynb") for item in found if not item.refused)

@@ -17,8 +17,9 @@ from autograder.grading.wholes import Wholes
 from autograder.grading.work import Job, Options
 from autograder.i18n import _
 from autograder.results import SubmissionResult
+from autograder.submissions import shown
 from autograder.submissions.find import Submission
-from autograder.submissions.read import Unreadable
+from autograder.submissions.read import Unreadable, kind_of
 from autograder.submissions.template import notebook_path
 
 # Fewer are graded faster than processes start.
@@ -110,7 +111,7 @@ class Batch:
             self._held[index] = Graded(nothing("unreadable", stem, str(error)))
             self._advance(index, kept=True)
             return True
-        path = self._path(data)
+        path = self._path(data, submission)
         kept = self.store.read(path)
         if kept is None or not kept[1] or kept[1] != self._whole(kept[0].result, submission):
             return False
@@ -118,8 +119,11 @@ class Batch:
         self._advance(index, kept=True)
         return True
 
-    def _path(self, data: bytes) -> Path:
-        return self.store.path(data, self.options.seed, self.options.expected)
+    def _path(self, data: bytes, submission: Submission) -> Path:
+        # The same bytes under another name may be read otherwise.
+        hint = hinted(submission.file_name, self.options.stems)
+        read_as = ("" if not hint else f"+{hint}") + kind_of(submission.file_name)
+        return self.store.path(data, self.options.seed, self.options.expected, read_as)
 
     def _whole(self, result: SubmissionResult, submission: Submission) -> str:
         hints = (hinted(submission.file_name, self.options.stems), *self.options.stems)
@@ -134,7 +138,7 @@ class Batch:
             except Unreadable as error:  # it was there a moment ago
                 self._held[index] = Graded(nothing("unreadable", "", str(error)))
                 continue
-            kept = self.store.read(self._path(data))
+            kept = self.store.read(self._path(data, submission))
             known = {}
             if kept is not None:
                 known = {
@@ -152,7 +156,7 @@ class Batch:
             graded = from_plain(plain)
             tried = not (graded.again or graded.failed)
             whole = self._whole(graded.result, self.submissions[job.index]) if tried else ""
-            path = self._path(job.data)
+            path = self._path(job.data, self.submissions[job.index])
             if self.store.write(path, graded, whole):
                 self._kept[job.index] = path
                 self._held.pop(job.index, None)
@@ -177,7 +181,7 @@ def nothing(status: str, stem: str, *notes: str) -> SubmissionResult:
 
 
 def _named(result: SubmissionResult, submission: Submission) -> SubmissionResult:
-    """A result with its row's name, and a word where the file was renamed."""
+    """A result with its row's name, and a word where the file was renamed; fit to be shown."""
     notes, status = result.notes, result.status
     stem = result.chapter
     if stem and status not in ("unreadable", *LOST):
@@ -188,4 +192,16 @@ def _named(result: SubmissionResult, submission: Submission) -> SubmissionResult
                 _("The file is called `{name}`, not `{stem}.ipynb`.").format(name=name, stem=stem),
             )
             status = "repaired" if status == "graded" else status
-    return replace(result, submission=submission.name, notes=notes, status=status)
+    return replace(
+        result,
+        submission=shown.one_line(submission.name),
+        notes=tuple(map(shown.one_line, notes)),
+        status=status,
+        exercises=tuple(
+            replace(
+                item,
+                checks=tuple(replace(c, message=shown.lines(c.message)) for c in item.checks),
+            )
+            for item in result.exercises
+        ),
+    )

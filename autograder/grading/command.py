@@ -174,7 +174,10 @@ class JsonList:
         self.path = path
         self._beside = path.with_name(f".{path.name}.part")
         self._beside.parent.mkdir(parents=True, exist_ok=True)
-        self._file = self._beside.open("w", encoding="utf-8", newline="\n")
+        # what UTF-8 cannot hold is written as JSON's own escape
+        self._file = self._beside.open(
+            "w", encoding="utf-8", errors="backslashreplace", newline="\n"
+        )
         self._lead = "[\n"
 
     def add(self, _submission: Submission, graded: Graded) -> None:

@@ -7,6 +7,7 @@ import time
 from typing import TextIO
 
 from autograder.i18n import _
+from autograder.submissions import shown
 
 _WIDTH = 30
 _LOG_EVERY = 20.0  # seconds
@@ -68,7 +69,7 @@ class Progress:
         full = round(_WIDTH * self.done / max(self.total, 1))
         line = (
             f"{'█' * full}{'░' * (_WIDTH - full)} {self.done}/{self.total}"
-            f"{self._estimate(now)}  {name[-30:]}"
+            f"{self._estimate(now)}  {shown.one_line(name)[-30:]}"
         )
         print("\r" + line.ljust(len(self._shown)), end="", file=self.stream, flush=True)
         self._shown = line

@@ -1,7 +1,8 @@
 """Keeps results on disk by content, so that an interrupted run goes on where it stopped.
 
-One file a submission, named by the hash of its bytes and the seed. It is written beside its place
-and moved there, so that it is whole or not there at all, whatever happens meanwhile.
+One file a submission, named by the hash of its bytes, the seed, and how it is read. It is written
+beside its place and moved there, so that it is whole or not there at all, whatever happens
+meanwhile.
 """
 
 from __future__ import annotations
@@ -80,11 +81,18 @@ class Store:
         self.folder = folder
         self.failure = ""
 
-    def path(self, data: bytes, seed: int, expected: str = "") -> Path:
-        """Where the result of a submission is kept."""
+    def path(self, data: bytes, seed: int, expected: str = "", read_as: str = "") -> Path:
+        """Where the result of a submission is kept.
+
+        Args:
+            data: its bytes.
+            seed: the instructor's.
+            expected: the chapter that it must be of.
+            read_as: what else decides how it is read.
+        """
         name = hashlib.sha256(data).hexdigest()
         suffix = f"-{expected}" if expected else ""
-        return self.folder / name[:2] / f"{name[2:]}-{seed}{suffix}.json"
+        return self.folder / name[:2] / f"{name[2:]}-{seed}{suffix}{read_as}.json"
 
     def read(self, path: Path) -> tuple[Graded, str] | None:
         """What is kept there, and what it depends on; None where it is nothing that can be read."""

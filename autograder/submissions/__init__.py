@@ -11,7 +11,9 @@
 ``statements``
     which names a piece of code binds and which it needs;
 ``program``
-    the code to run for one exercise, and nothing else.
+    the code to run for one exercise, and nothing else;
+``shown``
+    names and messages as they may be printed.
 
 Nothing here runs a learner's code. Every repair is a sentence in the notes.
 """

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from autograder.i18n import _
+from autograder.submissions import shown
 from autograder.submissions.read import Unreadable
 
 MAX_FILE = 32 * 2**20
@@ -92,13 +93,21 @@ def find(paths: Iterable[Path]) -> list[Submission]:
 
 
 def _distinct(found: list[Submission]) -> list[Submission]:
-    """Give the second of two rows of one name another name."""
+    """Give every row a name that can be shown, and that no other row has."""
+    found = [
+        replace(item, name=shown.name(item.name), refused=shown.one_line(item.refused))
+        for item in found
+    ]
+    taken = {item.name for item in found}
     seen: dict[str, int] = {}
     result = []
     for item in found:
-        seen[item.name] = seen.get(item.name, 0) + 1
-        number = seen[item.name]
-        name = item.name if number == 1 else f"{item.name} ({number})"
+        number = seen.get(item.name, 0) + 1
+        name = item.name
+        while number > 1 and (name := f"{item.name} ({number})") in taken:
+            number += 1
+        seen[item.name] = number
+        taken.add(name)
         result.append(replace(item, name=name, number=number))
     return result
 

@@ -21,6 +21,7 @@ MAX_CELLS = 5_000
 MAX_TEXT = 2_000_000
 """Characters of all code cells together that are read, and of all others. A long chapter has a
 hundred thousand."""
+SCRIPT = ".py"
 
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -75,13 +76,18 @@ def read(data: bytes, name: str = "") -> Notebook:
         raise Unreadable(_("The file is empty."))
     _refuse_other_kinds(data)
     text, notes = _decoded(data)
-    if name.lower().endswith(".py"):
+    if kind_of(name) == SCRIPT:
         cells, said = _within_limits(_python_cells(text))
         return Notebook(
             tuple(cells),
             (*notes, _("A Python file was handed in; its parts were read as cells."), *said),
         )
     return _from_json(text, notes)
+
+
+def kind_of(name: str) -> str:
+    """What of a file's name decides how it is read: :data:`SCRIPT`, or "" for a notebook."""
+    return SCRIPT if name.lower().endswith(SCRIPT) else ""
 
 
 def _refuse_other_kinds(data: bytes) -> None:
