@@ -273,3 +273,66 @@ def test_a_number_given_is_no_name_that_is_there(tmp_path: Path) -> None:
     assert {"class/a.ipynb", "class/a.ipynb (2)", "class/a.ipynb (3)"} <= set(names)
     assert max(map(len, names)) <= 400
     assert all(item.file_name.endswith(".ipynb") for item in found if not item.refused)
+
+
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """The zips that are opened from now on."""
+    opened: list[object] = []
+    known = zipfile.ZipFile.__init__
+
+    def opening(self: zipfile.ZipFile, file: object, *args: object, **keys: object) -> None:
+        opened.append(file)
+        known(self, file, *args, **keys)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(zipfile.ZipFile, "__init__", opening)
+    return opened
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_a_zip_is_opened_once_for_all_its_members(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where two zips inside have one name, and their members' names alternate."""
+    inner = zipped(*(f"{i}/attention.ipynb" for i in range(50)))
+    path = tmp_path / "class.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in ("a.zip", "b.zip", "a.zip"):
+            archive.writestr(name, inner)
+        archive.writestr("a/7/extra.ipynb", NOTEBOOK)
+    opened = counted(monkeypatch)
+    found = find([tmp_path])
+    assert len(found) == 151
+    assert len(opened) == 4
+    assert all(item.data() == NOTEBOOK for item in found)
+    assert len(opened) == 7  # the last one is still open, and the outer one
+
+
+def test_members_and_bytes_are_counted_over_all_levels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = zipped(*(f"{i}/attention.ipynb" for i in range(8)))
+    path = tmp_path / "class.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in ("a.zip", "b.zip", "c.zip"):
+            archive.writestr(name, inner)
+    monkeypatch.setattr("autograder.submissions.find.MAX_ALL_MEMBERS", 3 + 2 * 8)
+    found = rows(path)
+    assert len([name for name, refused in found.items() if not refused]) == 16
+    assert "too many members" in found["class/c.zip"]
+    monkeypatch.undo()
+    limit = 2 * (len(inner) + 8 * len(NOTEBOOK))
+    monkeypatch.setattr("autograder.submissions.find.MAX_UNPACKED", limit)
+    opened = counted(monkeypatch)
+    found = rows(path)
+    assert len(opened) == 3
+    assert len([name for name, refused in found.items() if not refused]) == 16
+    assert "GB" in found["class/c.zip"]
+    monkeypatch.setattr("autograder.submissions.find._MAX_DIRECTORY", 100)
+    assert "too many members" in rows(path)["class.zip"]
+
+
+def test_a_path_of_many_folders_is_refused_in_one_row(tmp_path: Path) -> None:
+    path = tmp_path / "class.zip"
+    path.write_bytes(zipped("a/" * 20_000 + "attention.ipynb", "b/attention.ipynb"))
+    assert sorted(rows(path).values())[0] == ""
+    assert "too deep" in sorted(rows(path).values())[1]
