@@ -29,6 +29,7 @@ from autograder.judge import Outcome
 from autograder.results import ExerciseResult
 
 _MOST_RESULTS = 2_000
+_MOST_AGREES = 100_000
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,11 @@ class Verdicts:
 
     def keep(self, key: str, outcome: Outcome, size: int) -> None:
         """Keep it."""
-        if self._size + size > self._most or len(self.results) > _MOST_RESULTS:
+        if (
+            self._size + size > self._most
+            or len(self.results) > _MOST_RESULTS
+            or len(self.agrees) > _MOST_AGREES
+        ):
             for kept in (self._kept, self.agrees, self.results):
                 kept.clear()
             self._size = 0
