@@ -17,6 +17,11 @@ from autograder.submissions.template import notebook_path
 ROOT = chapters.ROOT
 COURSE = Path(os.environ.get("COURSE_FOLDER", ROOT / "_nbgrader"))
 OURS = "autograder.gradebook"
+SAFE_FILTERS = {
+    "clean_html": f"{OURS}.feedback.safe_markup",
+    "strip_files_prefix": f"{OURS}.feedback.safe_markdown",
+}
+"""Filters of nbconvert's templates that let no script of a learner's through."""
 
 
 def configure(c: Any, root: Path = COURSE) -> None:
@@ -54,6 +59,9 @@ def configure(c: Any, root: Path = COURSE) -> None:
         "nbgrader.preprocessors.AssignLatePenalties",
     ]
     c.GenerateFeedback.exporter_class = f"{OURS}.feedback.FeedbackPages"
+    # The formgrader's pages are nbconvert's own; what learners wrote may not run there either.
+    c.HTMLExporter.sanitize_html = True
+    c.HTMLExporter.filters = SAFE_FILTERS
     c.ExportApp.plugin_class = f"{OURS}.export.SafeCsv"
 
 

@@ -3,25 +3,76 @@
 nbconvert parses each finished page a second time, to give pictures a text and to make cells of its
 own layout focusable; that takes more than half of the time. nbgrader's page has another layout, and
 only markdown and outputs can bring a picture, so here the pieces are looked at, not the page.
+
+What a learner wrote is shown to others, so nothing of it may run there. Neither nbgrader's
+templates nor nbconvert, unless it is told to, take scripts out of it; the filters here do.
 """
 
 from __future__ import annotations
 
+import html
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
+import bleach  # type: ignore[import-untyped]
+from bleach.css_sanitizer import CSSSanitizer  # type: ignore[import-untyped]
 from bs4 import BeautifulSoup
 from jinja2 import pass_context
 from nbconvert.exporters import HTMLExporter
 from nbconvert.exporters.templateexporter import TemplateExporter
-from nbconvert.filters import Highlight2HTML
+from nbconvert.filters import Highlight2HTML, strip_files_prefix
 from nbconvert.filters.widgetsdatatypefilter import WidgetsDataTypeFilter
+from traitlets import default
 
 from autograder.i18n import _
 
 _KEPT = 4096  # pieces; a chapter's notebook has some 150, most of which all learners share
 _PICTURE_WITHOUT_TEXT = re.compile(r"<img\b(?![^>]*\salt\s*=)", re.IGNORECASE)
+
+
+_TAGS = """
+a abbr b blockquote br caption cite code col colgroup dd del details dfn div dl dt em figcaption
+figure h1 h2 h3 h4 h5 h6 hr i img ins kbd li mark ol p pre q s samp small span strong sub summary
+sup table tbody td tfoot th thead tr u ul var
+"""
+_ATTRIBUTES = """
+alt align border cellpadding cellspacing class colspan height href id name open rel rowspan scope
+src start style target title valign width
+"""
+_INVISIBLE = re.compile(r"[\x00-\x20\x7f-\xa0\s]+")
+_CSS = CSSSanitizer()
+
+
+def _is_allowed(tag: str, name: str, value: str) -> bool:
+    if name not in _ATTRIBUTES.split():
+        return False
+    # a picture may stand in the page itself; behind a link such data would be a page of its own
+    address = _INVISIBLE.sub("", html.unescape(value)).lower()
+    return tag == "img" or not address.startswith("data:")
+
+
+@lru_cache(_KEPT)
+def without_scripts(markup: str) -> str:
+    """HTML in which nothing runs: other elements stand there as text, other attributes are gone."""
+    return bleach.clean(
+        markup,
+        tags=_TAGS.split(),
+        attributes=_is_allowed,
+        protocols=("http", "https", "mailto", "data", "attachment"),
+        css_sanitizer=_CSS,
+    )
+
+
+def safe_markup(markup: Any) -> str:
+    """In place of nbconvert's ``clean_html``, which leaves no paragraph and no picture."""
+    return without_scripts(markup.decode() if isinstance(markup, bytes) else str(markup))
+
+
+def safe_markdown(markup: str) -> str:
+    """In place of ``strip_files_prefix``, the last thing that nbgrader does to markdown."""
+    return without_scripts(strip_files_prefix(markup))
 
 
 class FeedbackPages(HTMLExporter):
@@ -31,6 +82,16 @@ class FeedbackPages(HTMLExporter):
         super().__init__(*args, **kwargs)
         self._rendered = lru_cache(_KEPT)(self._render)
         self._colored = lru_cache(_KEPT)(self._color)
+
+    @default("sanitize_html")
+    def _sanitizes(self) -> bool:
+        return True
+
+    def default_filters(self) -> Iterable[tuple[str, Any]]:
+        """See nbconvert."""
+        yield from super().default_filters()
+        yield "clean_html", safe_markup
+        yield "strip_files_prefix", safe_markdown
 
     def from_notebook_node(  # type: ignore[override]  # as nbconvert's own differs from its base
         self, nb: Any, resources: dict[str, Any] | None = None, **kw: Any
@@ -72,8 +133,8 @@ class FeedbackPages(HTMLExporter):
         return str(highlight(code, language=language, metadata=metadata))
 
 
-def _closed(html: str) -> str:
-    return str(BeautifulSoup(html, features="html.parser"))
+def _closed(markup: str) -> str:
+    return str(BeautifulSoup(markup, features="html.parser"))
 
 
 def _with_texts(page: str) -> str:
