@@ -134,6 +134,13 @@ GARBLED = {
     "a meter of bools": lambda n: [encode({"reply": {"value": 1, "meter": {"l": True}}}, n)],
     "arguments in a dict": lambda n: [encode({"reply": {"value": 1, "args": {}}}, n)],
     "forbidden numbers": lambda n: [encode({"reply": {"value": 1, "forbidden": [1]}}, n)],
+    "many forbidden": lambda n: [encode({"reply": {"value": 1, "forbidden": ["x"] * 101}}, n)],
+    "a long name at the end": lambda n: [
+        encode({"reply": {"value": 1, "forbidden": ["x"] * 99 + ["x" * 101]}}, n)
+    ],
+    "a name that is none": lambda n: [
+        encode({"reply": {"value": 1, "forbidden": ["<script>alert(1)</script>"]}}, n)
+    ],
     "an error without a line": lambda n: [encode({"reply": {"error": "E", "text": ""}}, n)],
     "an error with a value": lambda n: [encode({"reply": ERROR | {"value": 1}}, n)],
     "a long error": lambda n: [encode({"reply": ERROR | {"error": "E" * 200}}, n)],

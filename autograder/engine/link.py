@@ -12,6 +12,7 @@ import contextlib
 import math
 import os
 import random
+import re
 import secrets
 import select
 import shutil
@@ -32,6 +33,7 @@ from autograder.i18n import _
 T = TypeVar("T")
 Ask = Callable[[dict[str, Any]], dict[str, Any]]
 _PART = 2**16
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")  # of a function of torch
 _MAX_FILES = 2_048
 _INTEGERS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8})
 _CORES = os.cpu_count() or 1
@@ -489,8 +491,10 @@ def _reply_is_well_formed(op: Any, reply: Any) -> bool:
     if type(reply) is not dict:
         return False
     forbidden = reply.get("forbidden", [])
-    if type(forbidden) is not list or not all(
-        type(name) is str and len(name) <= 200 for name in forbidden[:100]
+    if (
+        type(forbidden) is not list
+        or len(forbidden) > 100
+        or not all(type(name) is str and _NAME.fullmatch(name) for name in forbidden)
     ):
         return False
     if "error" in reply:
