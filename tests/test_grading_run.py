@@ -80,6 +80,22 @@ def test_a_cell_that_python_cannot_read_says_where(grader: Grader) -> None:
     assert "line 2" in message
 
 
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [("x = 0" + " + 1" * 20_000, "nested too deeply"), ("x;" * 6_000, "too long")],
+)
+def test_a_cell_that_is_too_much_says_so_and_costs_itself(
+    grader: Grader, line: str, says: str
+) -> None:
+    source = f"def padding_mask(ids):\n    {line}\n    return ids\n"
+    result = grade(grader, saved(AUTHOR.notebook({**AUTHOR.reference, "padding_mask": source})))
+    assert result.result.score == TOTAL - AUTHOR.exercises["padding_mask"].points
+    found = next(e for e in result.result.exercises if e.id.endswith("padding_mask"))
+    assert says in found.checks[0].message
+    assert "bracket" not in found.checks[0].message
+    assert says in result.result.notes[0]
+
+
 def test_an_answer_whose_cell_raises_says_what(grader: Grader) -> None:
     source = "@nothing\ndef padding_mask(ids):\n    return ids\n"
     answers = {**AUTHOR.reference, "padding_mask": source}

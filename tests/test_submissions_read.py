@@ -143,3 +143,9 @@ def test_what_is_longer_than_anybody_types_is_left_out_and_said() -> None:
     assert len(found.notes) == 2
     assert "200000" in found.notes[0]
     assert "1 cells" in found.notes[1]
+
+
+def test_a_script_has_no_more_cells_than_a_notebook() -> None:
+    found = read(b"# %%\nx\n" * 20_000, "a.py")
+    assert len(found.cells) <= 5_001
+    assert "\n".join(cell.source for cell in found.cells).count("x") == 20_000

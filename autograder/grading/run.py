@@ -520,6 +520,9 @@ def _as_handed_out(result: ExerciseResult) -> ExerciseResult:
 
 
 def _unreadable(item: Exercise, found: Found) -> ExerciseResult:
+    if found.is_too_much:
+        text = _("The cell was not read: {reason}. Write the answer in fewer, simpler statements.")
+        return _all_failed(item, text.format(reason=found.problem))
     where = _(" (line {line})").format(line=found.line) if found.line else ""
     return _all_failed(
         item,

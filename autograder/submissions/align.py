@@ -33,6 +33,7 @@ class Found:
         line: where, if known.
         is_open: it is as it was handed out, or missing.
         alias: the name under which it was defined, where that is another one.
+        is_too_much: the problem is the cell's size.
     """
 
     parts: tuple[Statement, ...] = ()
@@ -40,6 +41,7 @@ class Found:
     line: int | None = None
     is_open: bool = False
     alias: str = ""
+    is_too_much: bool = False
 
 
 @dataclass
@@ -180,7 +182,7 @@ def _find(
             return Found((renamed,), alias=renamed.defines[0])
     if not answers and unreadable:
         error = unreadable[-1].error
-        return Found(problem=error.reason, line=error.line)
+        return Found(problem=error.reason, line=error.line, is_too_much=isinstance(error, TooMuch))
     if not answers:
         if not any(name in (cell.id, cell.grade_id) or _defines(cell, name) for cell in cells):
             aligned.happened("missing", name)

@@ -243,7 +243,7 @@ def _python_cells(text: str) -> list[Cell]:
     """The parts of a script, cut where Jupyter, Jupytext or an editor marks a cell."""
     parts: list[list[str]] = [[]]
     for line in _text(text).splitlines():
-        if _CELL_MARK.match(line):
+        if len(parts) <= MAX_CELLS and _CELL_MARK.match(line):
             parts.append([])
         else:
             parts[-1].append(line)

@@ -56,7 +56,7 @@ class NotPython(Exception):
 
 
 class TooMuch(NotPython):
-    """A cell that is longer than anybody types."""
+    """A cell that is longer, or deeper, than anybody types."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,7 +216,7 @@ def _parse(source: str) -> tuple[str, ast.Module, str] | NotPython:
     if isinstance(first, SyntaxError):
         return NotPython(str(first.msg), first.lineno)
     if isinstance(first, RecursionError | MemoryError):
-        return NotPython(_("it is nested too deeply"), None)
+        return TooMuch(_("it is nested too deeply"), None)
     return NotPython(type(first).__name__, None)
 
 
