@@ -200,6 +200,19 @@ def test_a_stub_is_open_and_a_plain_function_is_told_what_it_lacks() -> None:
         run(unanswered)
 
 
+def test_what_only_looks_like_a_kernel_is_not_launched() -> None:
+    class LooksLikeOne:
+        arg_names = ("x_ptr", "y_ptr", "n")
+        src = ""
+        rewrite = True
+
+        def __getitem__(self, grid: Any) -> Any:
+            return lambda x, y, n, BLOCK: y.copy_(x)
+
+    with pytest.raises(AnswerRaised, match="no Triton kernel"):
+        run(LooksLikeOne(), meter=False)
+
+
 def test_without_triton_a_kernel_says_so_in_one_line() -> None:
     kernel = no_triton.triton.jit(lambda x_ptr: None)
     assert launch(kernel, [1], [torch.ones(2)], {})["missing"] is True

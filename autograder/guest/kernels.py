@@ -3,6 +3,11 @@
 In Triton's interpreter every load and store passes through here before it touches memory: one that
 leaves the tensors it was given is stopped and named, and what is moved is counted. A compiled
 kernel (in the learner's own notebook, where there is a GPU) is launched and not watched.
+
+What is launched must be Triton's own kind of function. All the same this runs in the learner's
+process: code that patches Triton, this module or :mod:`autograder.guest.meter` forges what is
+counted, and can compute in Python what a kernel should have. A check of counts, or of whether a
+kernel was launched, finds mistakes and no cheats; values are judged in another process.
 """
 
 from __future__ import annotations
@@ -143,7 +148,7 @@ def launch(
         return {"missing": True, "outside": [], "tensors": []}
     if "raise NotImplementedError" in getattr(kernel, "src", ""):  # a GPU compiles no stub
         raise NotImplementedError
-    if not hasattr(type(kernel), "__getitem__"):
+    if not _is_tritons(kernel):
         raise TypeError("this is no Triton kernel: the line @triton.jit above its def is missing")
     if not (_interpreted(kernel) or torch.cuda.is_available()):
         raise RuntimeError(
@@ -174,6 +179,17 @@ def launch(
         kernel[tuple(grid)](*copies, **constants)
     tensors = [] if outside else [item.cpu() for item in copies if isinstance(item, Tensor)]
     return {"missing": False, "outside": outside, "tensors": tensors}
+
+
+def _is_tritons(kernel: Any) -> bool:
+    """Whether ``triton.jit`` made this, for the interpreter or the compiler: no look-alike."""
+    made = (
+        ("triton.runtime.interpreter", "InterpretedFunction"),
+        ("triton.runtime.jit", "JITFunction"),
+    )
+    return any(
+        type(kernel) is getattr(sys.modules.get(module), name, None) for module, name in made
+    )
 
 
 def _interpreted(kernel: Any) -> bool:

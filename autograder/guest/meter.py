@@ -1,4 +1,9 @@
-"""Counts what a call makes and moves, for checks that ask how an answer gets to its numbers."""
+"""Counts what a call makes and moves, for checks that ask how an answer gets to its numbers.
+
+It counts in the learner's own process. Code that patches this class forges what it says, so a check
+of counts finds mistakes and no cheats; values are judged in another process, which nothing here
+reaches.
+"""
 
 from __future__ import annotations
 
