@@ -40,7 +40,7 @@ from autograder.i18n import _
 from autograder.results import SubmissionResult
 from autograder.sources import SourceError
 from autograder.submissions.align import align
-from autograder.submissions.read import Unreadable, read
+from autograder.submissions.read import read
 from autograder.submissions.template import CHECK, template
 
 # Learners whose rows are written in one transaction.
@@ -192,10 +192,9 @@ def _write_autograded(folders: Any, stem: str, item: Handed, graded: Graded) -> 
     handed_out = template(stem)
     try:
         notebook = read(item.submission.data(), item.submission.file_name)
-    except Unreadable:
-        shown = restored(handed_out, result=graded.result)
-    else:
         shown = restored(handed_out, notebook, align(notebook, handed_out), graded.result)
+    except Exception:  # unreadable, or a fault of ours that its result names: the run goes on
+        shown = restored(handed_out, result=graded.result)
     target.mkdir(parents=True, exist_ok=True)
     for other in _other_files(item.folder):
         copy = target / other.relative_to(item.folder)

@@ -12,7 +12,7 @@ from pathlib import Path
 from autograder.i18n import _
 from autograder.submissions.align import align, matches
 from autograder.submissions.find import Submission, find
-from autograder.submissions.read import Unreadable, read
+from autograder.submissions.read import read
 from autograder.submissions.template import template
 
 
@@ -55,12 +55,12 @@ def _worth(item: Submission, stem: str) -> tuple[bool, int, bool, str]:
     is_named = item.file_name == f"{stem}.ipynb"
     try:
         notebook = read(item.data(), item.file_name)
-    except Unreadable:
+        if matches(notebook, template(stem)) <= 0.0:
+            return False, 0, is_named, item.name
+        found = align(notebook, template(stem)).found.values()
+    except Exception:  # unreadable, or a fault of ours, which grading will name: one row's, at most
         return False, -1, is_named, item.name
-    if matches(notebook, template(stem)) <= 0.0:
-        return False, 0, is_named, item.name
-    answered = sum(not found.is_open for found in align(notebook, template(stem)).found.values())
-    return True, answered, is_named, item.name
+    return True, sum(not part.is_open for part in found), is_named, item.name
 
 
 def submissions(folders: Sequence[tuple[str, Path]], stem: str) -> list[Handed]:
