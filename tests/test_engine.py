@@ -465,6 +465,28 @@ def test_several_engines_share_a_warm_process(shared):
         assert [link.request({"op": "call", "object": 0})["value"] for link in links] == [1, 1, 1]
 
 
+def test_the_scratch_of_another_sandbox_cannot_be_read(engine):
+    mine = answer(engine, "open('mine', 'w').write('x')\ndef answer(): return open('mine').read()")
+    look = """
+    import os
+    def answer():
+        beside = os.path.dirname(os.getcwd())
+        try:
+            folders = os.listdir(beside)
+        except PermissionError:
+            return []
+        found = []
+        for name in folders:
+            try:
+                found += os.listdir(os.path.join(beside, name))
+            except OSError:
+                pass
+        return [name for name in found if name == "mine"]
+    """
+    assert answer(engine, look)() == []
+    assert mine() == "x"
+
+
 _CLIENT = """
 import multiprocessing, time
 from autograder.engine import Engine

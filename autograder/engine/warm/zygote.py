@@ -245,7 +245,8 @@ class Zygote:
             socket.sethostname("sandbox")
             os.chdir(view.SCRATCH)
         else:
-            landlock.confine(["/"], view.DEVICES, scratch)
+            # not "/": of the folder that holds every sandbox's own, this one's own alone
+            landlock.confine(self.readable, view.DEVICES, scratch)
             os.environ.update(HOME=scratch, TMPDIR=scratch)
             os.chdir(scratch)
         tempfile.tempdir = None  # looked up again: the folder is this sandbox's own
