@@ -9,11 +9,12 @@ the same to the test.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from autograder.answer import Answer
-from autograder.checking import Cases
+from autograder.checking import Cases, expect
+from autograder.i18n import _
 
 Implementation = Callable[..., Any]
 
@@ -52,6 +53,22 @@ def verdicts(
         else:
             refused[place] = answer.rejects(_promised(wrong[place], takes))
     return accepted, refused
+
+
+def expect_refused(refused: Sequence[bool], said: Iterable[tuple[str, str]]) -> None:
+    """Fail at the first wrong implementation that was let through.
+
+    Args:
+        refused: as :func:`verdicts` returns it.
+        said: of each, what is seen where it is let through, and the next step.
+    """
+    for found, (seen, next_step) in zip(refused, said, strict=True):
+        expect(
+            found,
+            seen=seen,
+            cause=_("No assertion of yours looks at what this one gets wrong."),
+            next_step=next_step,
+        )
 
 
 def _promised(implementation: Implementation, takes: Implementation) -> Implementation:

@@ -14,7 +14,7 @@ from autograder.checking import Cases, Exercise, expect, expect_close, expect_te
 from autograder.guest import fixtures
 from autograder.i18n import _
 from autograder.memory import remembered
-from autograder.trial import verdicts
+from autograder.trial import expect_refused, verdicts
 
 # One float32 number copied, or multiplied once.
 ONE_STEP = 2e-6
@@ -929,13 +929,7 @@ def _judged(answer: Answer, cases: Cases, wrong: dict[Lookup, tuple[str, str]]) 
         cause=_("It asks for something that the docstring does not promise."),
         next_step=_("Ask for rows and gradients only, and compare with torch.allclose."),
     )
-    for found, (seen, step) in zip(refused, wrong.values(), strict=True):
-        expect(
-            found,
-            seen=seen,
-            cause=_("No assertion of yours looks at what this one gets wrong."),
-            next_step=step,
-        )
+    expect_refused(refused, wrong.values())
 
 
 @tests.check(points=0.5)

@@ -16,7 +16,7 @@ from autograder.checking import (
     expect_tensor,
 )
 from autograder.i18n import _
-from autograder.trial import verdicts
+from autograder.trial import expect_refused, verdicts
 
 # Sums of at most a dozen products of numbers near 1, in float32: 12 · 1.2e-7 · a few.
 SHORT_SUM = 1e-5
@@ -415,13 +415,7 @@ def _expect_judged(answer: Answer, cases: Cases, wrong: dict[Shares, tuple[str, 
         cause=_("It asks for exact equality, or for something the docstring does not promise."),
         next_step=_("Compare floating-point numbers with torch.allclose."),
     )
-    for found, (seen, next_step) in zip(refused, wrong.values(), strict=True):
-        expect(
-            found,
-            seen=seen,
-            cause=_("No assertion of yours looks at what this one gets wrong."),
-            next_step=next_step,
-        )
+    expect_refused(refused, wrong.values())
 
 
 @test_writing.check(points=0.5)
