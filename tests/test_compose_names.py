@@ -110,6 +110,19 @@ def test_what_completes_an_object_is_needed_too() -> None:
     assert cells_needed(cells, 3) == [0, 1]
 
 
+def test_a_module_is_complete_when_it_is_imported() -> None:
+    cells = ["import torch as t", "t.manual_seed(0)\nt.x = 1", "def f(): return t.ones(1)"]
+    assert cells_needed(cells, 2) == [0]
+    cells[0] = "from somewhere import t"
+    assert cells_needed(cells, 2) == [0, 1]
+
+
+def test_what_several_cells_need() -> None:
+    cells = ["x = 1", "y = x", "z = 2", "w = z", "v = w + y"]
+    assert cells_needed(cells, 1, 3) == [0, 2]
+    assert cells_needed(cells, 4, 1) == [0, 2, 3]
+
+
 def test_a_star_import_is_needed_where_nothing_else_makes_a_name() -> None:
     cells = ["from helpers import *", "y = 1", "def f(): return helper(y)"]
     assert cells_needed(cells, 2) == [0, 1]

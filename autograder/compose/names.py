@@ -36,12 +36,14 @@ class Names:
         changes: not bound, but the object behind is written to: ``name[...] = ``, ``name.x = ``,
             or a method called for its effect, as in ``name.append(...)``.
         makes_any: a star import: what it makes cannot be told.
+        modules: what it makes by ``import ...``.
     """
 
     needs: frozenset[str] = frozenset()
     makes: frozenset[str] = frozenset()
     changes: frozenset[str] = frozenset()
     makes_any: bool = False
+    modules: frozenset[str] = frozenset()
 
 
 def names(source: str) -> Names:
@@ -59,6 +61,7 @@ def names(source: str) -> Names:
         frozenset(reader.makes),
         frozenset(reader.changes - reader.makes),
         reader.makes_any,
+        frozenset(reader.modules & reader.makes),
     )
 
 
@@ -70,6 +73,7 @@ class _Reader:
         self.late: set[str] = set()  # globals of functions
         self.makes: set[str] = set()
         self.changes: set[str] = set()
+        self.modules: set[str] = set()
         self.makes_any = False
 
     def block(self, body: Sequence[ast.stmt]) -> None:
@@ -165,6 +169,8 @@ class _Reader:
                 if symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace()
             }
         self.changes |= set(_written_to(node))
+        if isinstance(node, ast.Import):
+            self.modules |= {item.asname or item.name.partition(".")[0] for item in node.names}
         self.makes_any = self.makes_any or _is_star_import(node)
 
 
@@ -238,8 +244,9 @@ def dependencies(cells: Sequence[str]) -> list[frozenset[int]]:
     """For each cell, the other cells that it needs at once: those that make or complete its names.
 
     A name that several cells make comes from the nearest above; where none above makes it, from
-    the nearest below (a function finds its globals when it is called). A cell that is not Python
-    needs nothing and makes nothing.
+    the nearest below (a function finds its globals when it is called). A module is complete when it
+    is imported: else ``torch.manual_seed(0)`` in a demonstration would make all that follows need
+    it. A cell that is not Python needs nothing and makes nothing.
     """
     found = [_names_or_nothing(source) for source in cells]
     result = []
@@ -251,24 +258,25 @@ def dependencies(cells: Sequence[str]) -> list[frozenset[int]]:
             if above or below:
                 maker = above[-1] if above else below[0]
                 wanted.add(maker)
-                wanted |= {i for i in range(maker + 1, here) if name in found[i].changes}
+                if name not in found[maker].modules:
+                    wanted |= {i for i in range(maker + 1, here) if name in found[i].changes}
             else:
                 wanted |= {i for i in range(here) if found[i].makes_any}
         result.append(frozenset(wanted - {here}))
     return result
 
 
-def cells_needed(cells: Sequence[str], index: int) -> list[int]:
-    """All cells that must run before the cell at ``index`` can be used, in order, without it."""
+def cells_needed(cells: Sequence[str], *indices: int) -> list[int]:
+    """All cells that must run before those at ``indices`` can be used, in order, without them."""
     direct = dependencies(cells)
     wanted: set[int] = set()
-    waiting = [index]
+    waiting = list(indices)
     while waiting:
         for item in direct[waiting.pop()]:
             if item not in wanted:
                 wanted.add(item)
                 waiting.append(item)
-    return sorted(wanted - {index})
+    return sorted(wanted.difference(indices))
 
 
 def _names_or_nothing(source: str) -> Names:

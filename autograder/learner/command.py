@@ -140,7 +140,7 @@ def _run(cells: Sequence[str], exercises: Sequence[str]) -> _Answers:
     made = [_made(cell) for cell in cells]
     homes = {name: [i for i, found in enumerate(made) if name in found] for name in exercises}
     wanted = {index for found in homes.values() for index in found}
-    wanted |= {needed for index in wanted for needed in cells_needed(cells, index)}
+    wanted |= set(cells_needed(cells, *wanted))
     answers = _Answers(fresh_main(), {})
     for index in sorted(wanted):
         try:
