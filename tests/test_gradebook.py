@@ -18,7 +18,7 @@ from nbgrader.coursedir import CourseDirectory
 from traitlets.config import Config
 
 from autograder.bench.sample_class import SAMPLES, Author
-from autograder.gradebook import command, course, restored
+from autograder.gradebook import autograde, command, course, last_run, restored
 from autograder.gradebook.export import SafeCsv
 from autograder.grading import batch, work
 from autograder.grading.pool import Inline
@@ -75,11 +75,11 @@ class Class:
             (folder / "timestamp.txt").write_text(timestamp, encoding="utf-8")
         return folder
 
-    def autograde(self) -> int:
+    def autograde(self, *options: str) -> int:
         parser = argparse.ArgumentParser()
         parser.add_argument("chapter")
         command.add_options(parser)
-        return command.autograde(parser.parse_args(["attention", "--quiet", "--workers", "1"]))
+        return command.autograde(parser.parse_args(["attention", "--workers", "1", *options]))
 
     def books(self) -> dict[str, dict[str, Any]]:
         """All that the gradebook holds of the class, by learner."""
@@ -117,7 +117,8 @@ def klass(tmp_path: Path, in_process: None, monkeypatch: pytest.MonkeyPatch) -> 
     """An empty class with folders of its own."""
     found = Class(tmp_path / "course")
     monkeypatch.setattr(course, "load", lambda: found.config)
-    monkeypatch.setattr(command, "RESULTS", tmp_path / "kept")
+    monkeypatch.setattr(autograde, "RESULTS", tmp_path / "kept")
+    monkeypatch.setattr(last_run, "RESULTS", tmp_path / "kept")
     kept = batch.Store(tmp_path / "kept")
     fields = batch.Batch.__dataclass_fields__["store"]
     monkeypatch.setattr(fields, "default_factory", lambda: kept)
@@ -128,7 +129,7 @@ def klass(tmp_path: Path, in_process: None, monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_whole_class_has_rows(klass: Class) -> None:
     for name in CLASS:
         klass.hand_in(name)
-    assert klass.autograde() == 0
+    assert klass.autograde("--quiet") == 0
     books = klass.books()
     assert set(books) == set(CLASS)
     expected = json.loads((SAMPLES / "expected.json").read_text(encoding="utf-8"))
@@ -147,7 +148,7 @@ def test_the_whole_class_has_rows(klass: Class) -> None:
 def test_nbgrader_gives_the_same_grades(klass: Class) -> None:
     for name in OPENED_BY_NBGRADER:
         klass.hand_in(name)
-    klass.autograde()
+    klass.autograde("--quiet")
     ours = klass.books()
     shutil.rmtree(klass.root / "autograded")
     (klass.root / "gradebook.db").unlink()
@@ -169,10 +170,15 @@ def test_released_is_what_is_handed_out(klass: Class) -> None:
     assert all(path.suffix == ".ipynb" for path in sources)
 
 
-def test_a_second_run_changes_nothing(klass: Class) -> None:
+def test_a_second_run_changes_nothing(
+    klass: Class,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     for name in ("right", "several-mistakes"):
         klass.hand_in(name)
-    klass.autograde()
+    klass.autograde("--quiet")
     books, db = klass.books(), klass.root / "gradebook.db"
     with Gradebook(klass.folders.db_url) as gradebook:
         ids = sorted(
@@ -181,7 +187,15 @@ def test_a_second_run_changes_nothing(klass: Class) -> None:
         )
     written = {path: path.stat().st_mtime_ns for path in (klass.root / "autograded").rglob("*")}
     data = db.read_bytes()
-    klass.autograde()
+    with monkeypatch.context() as patch:
+        patch.delattr(autograde, "autograde_class")  # nothing changed: it need not be there
+        capsys.readouterr()
+        assert klass.autograde() == 0
+        said = capsys.readouterr().out
+        assert "2 submissions: 2 graded; 0 graded now, 2 kept from before" in said
+        assert str(db) in said
+    shutil.rmtree(tmp_path / "kept" / "last-runs")
+    klass.autograde("--quiet")
     assert klass.books() == books
     assert db.read_bytes() == data
     assert {p: p.stat().st_mtime_ns for p in (klass.root / "autograded").rglob("*")} == written
@@ -195,12 +209,12 @@ def test_killed_between_two_transactions(klass: Class, monkeypatch: pytest.Monke
     names = ("right", "several-mistakes", "untouched", "unreadable")
     for name in names:
         klass.hand_in(name)
-    klass.autograde()
+    klass.autograde("--quiet")
     books = klass.books()
     shutil.rmtree(klass.root / "autograded")
     (klass.root / "gradebook.db").unlink()
-    monkeypatch.setattr(command, "_TOGETHER", 1)
-    write = command.Books.write
+    monkeypatch.setattr(autograde, "_TOGETHER", 1)
+    write = autograde.Books.write
     done = []
 
     def killed(self: Any, entries: Any) -> None:
@@ -208,25 +222,25 @@ def test_killed_between_two_transactions(klass: Class, monkeypatch: pytest.Monke
             raise KeyboardInterrupt
         done.append(write(self, entries))
 
-    monkeypatch.setattr(command.Books, "write", killed)
+    monkeypatch.setattr(autograde.Books, "write", killed)
     with pytest.raises(KeyboardInterrupt):
-        klass.autograde()
+        klass.autograde("--quiet")
     assert len(klass.books()) == 2
-    monkeypatch.setattr(command.Books, "write", write)
-    klass.autograde()
+    monkeypatch.setattr(autograde.Books, "write", write)
+    klass.autograde("--quiet")
     assert klass.books() == books
 
 
 def test_what_a_person_gave_stays(klass: Class) -> None:
     klass.hand_in("several-mistakes", student="ada")
-    klass.autograde()
+    klass.autograde("--quiet")
     with Gradebook(klass.folders.db_url) as gradebook:
         grade = gradebook.find_grade(f"padding_mask{CHECK}", "attention", "attention", "ada")
         grade.manual_score, grade.extra_credit = 3.0, 0.5
         comment = gradebook.find_comment("padding_mask", "attention", "attention", "ada")
         comment.manual_comment = "Nearly."
         gradebook.db.commit()
-    klass.autograde()
+    klass.autograde("--quiet")
     with Gradebook(klass.folders.db_url) as gradebook:
         grade = gradebook.find_grade(f"padding_mask{CHECK}", "attention", "attention", "ada")
         assert (grade.manual_score, grade.extra_credit, grade.score) == (3.0, 0.5, 3.5)
@@ -238,14 +252,14 @@ def test_what_a_person_gave_stays(klass: Class) -> None:
 def test_late_penalties_are_made_anew(klass: Class) -> None:
     klass.config.LateSubmissionPlugin.penalty_method = "zero"
     folder = klass.hand_in("right", student="ada", timestamp="2026-02-02 12:00:00 UTC")
-    klass.autograde()
+    klass.autograde("--quiet")
     assert klass.books()["ada"]["penalty"] is None
     with Gradebook(klass.folders.db_url) as gradebook:
         gradebook.update_or_create_assignment("attention", duedate="2026-02-02 11:00:00 UTC")
-    klass.autograde()
+    klass.autograde("--quiet")
     assert klass.books()["ada"]["penalty"] == TOTAL
     (folder / "timestamp.txt").write_text("2026-02-02 10:59:00 UTC", encoding="utf-8")
-    klass.autograde()
+    klass.autograde("--quiet")
     assert klass.books()["ada"]["penalty"] is None
 
 
@@ -253,7 +267,7 @@ def test_several_files_in_one_folder(klass: Class) -> None:
     folder = klass.hand_in("untouched", student="ada")
     data = (SAMPLES / "right" / "attention.ipynb").read_bytes()
     (folder / "attention-Copy1.ipynb").write_bytes(data)
-    klass.autograde()
+    klass.autograde("--quiet")
     row = klass.books()["ada"]
     assert row["score"] == TOTAL
     assert "`attention-Copy1.ipynb` counts" in row["comments"]["attention_scores"]
@@ -262,7 +276,7 @@ def test_several_files_in_one_folder(klass: Class) -> None:
 def test_an_empty_folder_has_a_row(klass: Class) -> None:
     klass.hand_in("right")
     (klass.root / "submitted" / "zoe" / "attention").mkdir(parents=True)
-    klass.autograde()
+    klass.autograde("--quiet")
     row = klass.books()["zoe"]
     assert row["score"] == 0
     assert "empty" in row["comments"]["attention_scores"]
@@ -271,7 +285,7 @@ def test_an_empty_folder_has_a_row(klass: Class) -> None:
 def test_feedback_tells_mistakes_and_no_source(klass: Class) -> None:
     for name in ("several-mistakes", "unreadable"):
         klass.hand_in(name)
-    klass.autograde()
+    klass.autograde("--quiet")
     done = klass.api().generate_feedback("attention")
     assert done["success"], done
     page = klass.root / "feedback" / "several-mistakes" / "attention" / "attention.html"
@@ -324,7 +338,7 @@ def test_a_restored_notebook_is_valid_and_holds_the_answers(name: str) -> None:
 
 def test_export_quotes_everything_and_runs_nothing(klass: Class, tmp_path: Path) -> None:
     klass.hand_in("right", student="=cmd|' -C calc'!A0")
-    klass.autograde()
+    klass.autograde("--quiet")
     target = tmp_path / "grades.csv"
     plugin = SafeCsv()
     plugin.to = str(target)

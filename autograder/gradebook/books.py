@@ -25,14 +25,11 @@ from nbgrader.api import (
 from nbgrader.preprocessors import AssignLatePenalties
 from sqlalchemy import insert, select, update
 
+from autograder.gradebook.errors import BooksError
 from autograder.i18n import _
 from autograder.submissions.template import CHECK
 
 Row = dict[str, Any]
-
-
-class BooksError(Exception):
-    """The gradebook cannot be written. Its text is one line."""
 
 
 @dataclass(frozen=True)

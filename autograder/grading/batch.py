@@ -42,6 +42,10 @@ class Batch:
         workers: processes of this machine.
         spread: where jobs go instead, such as a cluster.
         keep_open: leave this process's engine running for the next batch.
+
+    Attributes:
+        graded: how many were graded now.
+        unsettled: those that the next run would try again.
     """
 
     submissions: Sequence[Submission]
@@ -52,6 +56,7 @@ class Batch:
     progress: Progress | None = None
     keep_open: bool = False
     graded: int = 0
+    unsettled: set[int] = field(default_factory=set)
     _wholes: Wholes = field(init=False)
     _kept: dict[int, Path] = field(default_factory=dict)
     _held: dict[int, Graded] = field(default_factory=dict)
@@ -85,6 +90,7 @@ class Batch:
                     self._pass(alone, [index], alone=True)
             finally:
                 alone.close()
+        self.unsettled.update(self._gone)
         for index in self._gone:
             note = _("The grader's own process ended twice at this file; look at it by hand.")
             stem = self.options.expected or hinted(self.submissions[index].name, self.options.stems)
@@ -137,6 +143,7 @@ class Batch:
                 data = submission.data()
             except Unreadable as error:  # it was there a moment ago
                 self._held[index] = Graded(nothing("unreadable", "", str(error)))
+                self.unsettled.add(index)
                 continue
             kept = self.store.read(self._path(data, submission))
             known = {}
@@ -157,7 +164,10 @@ class Batch:
             tried = not (graded.again or graded.failed)
             whole = self._whole(graded.result, self.submissions[job.index]) if tried else ""
             path = self._path(job.data, self.submissions[job.index])
+            self.unsettled.add(job.index)
             if self.store.write(path, graded, whole):
+                if tried:
+                    self.unsettled.discard(job.index)
                 self._kept[job.index] = path
                 self._held.pop(job.index, None)
             else:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import heapq
 import json
 import os
 import sys
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -19,14 +16,12 @@ from autograder.grading.cluster import Cluster, ClusterError
 from autograder.grading.graded import Graded
 from autograder.grading.pool import Spread
 from autograder.grading.progress import Progress
+from autograder.grading.summary import Summary
 from autograder.grading.work import Options
 from autograder.i18n import _
-from autograder.results import STATUSES, SubmissionResult, to_json
+from autograder.results import to_json
 from autograder.sources import SourceError
 from autograder.submissions.find import Submission, find
-
-_SHOWN = 30
-_SLOWEST = 3
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -98,7 +93,7 @@ def run(submissions: Sequence[Submission], options: Options, args: argparse.Name
         )
     progress = Progress(len(submissions), quiet=args.quiet)
     batch = graded_batch(submissions, options, args, progress)
-    summary = Summary()
+    summary = Summary(graded=batch.graded)
     sinks = open_sinks(args)
     for submission, graded in batch.results():
         summary.add(submission, graded)
@@ -107,7 +102,7 @@ def run(submissions: Sequence[Submission], options: Options, args: argparse.Name
     for sink in sinks:
         sink.finish()
     if not args.quiet:
-        summary.print(batch)
+        summary.print()
         for sink in sinks:
             print(_("written: {path}").format(path=sink.path))
     if batch.store.failure:
@@ -191,58 +186,3 @@ class JsonList:
         self._file.write("\n]\n" if self._lead != "[\n" else "[]\n")
         self._file.close()
         os.replace(self._beside, self.path)
-
-
-@dataclass
-class Summary:
-    """What is printed at the end."""
-
-    lines: list[str] = field(default_factory=list)
-    statuses: Counter[str] = field(default_factory=Counter)
-    slowest: list[tuple[float, str]] = field(default_factory=list)
-    cells: list[tuple[float, str]] = field(default_factory=list)
-
-    def add(self, submission: Submission, graded: Graded) -> None:
-        """Count one."""
-        result = graded.result
-        self.statuses[result.status] += 1
-        if len(self.lines) < _SHOWN:
-            self.lines.append(_line(result))
-        _keep(self.slowest, result.seconds, submission.name)
-        for exercise, seconds in graded.seconds.items():
-            _keep(self.cells, seconds, f"{exercise} ({submission.name})")
-
-    def print(self, batch: Batch) -> None:
-        """Print it."""
-        total = sum(self.statuses.values())
-        if total <= _SHOWN:
-            print("\n".join(self.lines))
-        counts = ", ".join(f"{self.statuses[s]} {s}" for s in STATUSES if self.statuses[s])
-        print(
-            _("{total} submissions: {counts}; {graded} graded now, {kept} kept from before").format(
-                total=total, counts=counts, graded=batch.graded, kept=total - batch.graded
-            )
-        )
-        for title, found in (
-            (_("slowest submissions"), self.slowest),
-            (_("slowest exercises"), self.cells),
-        ):
-            slow = [f"{name} {seconds:.1f} s" for seconds, name in _largest(found)]
-            if slow and batch.graded:
-                print(f"{title}: {'; '.join(slow)}")
-
-
-def _line(result: SubmissionResult) -> str:
-    notes = f"  {' '.join(result.notes)}" if result.notes else ""
-    score = f"{result.score:g}/{result.max_score:g}"
-    return f"{result.submission:40} {result.status:10} {score:>9}{notes}"
-
-
-def _keep(heap: list[tuple[float, str]], seconds: float, name: str) -> None:
-    heapq.heappush(heap, (seconds, name))
-    if len(heap) > _SLOWEST:
-        heapq.heappop(heap)
-
-
-def _largest(heap: list[tuple[float, str]]) -> Iterator[tuple[float, str]]:
-    return (item for item in sorted(heap, reverse=True) if item[0] >= 0.05)

@@ -27,7 +27,8 @@ _SOURCES = (
 
 
 @cache
-def _sources() -> str:
+def sources_now() -> str:
+    """A hash of all that the results of this installation may depend on."""
     found = hashlib.sha256()
     for pattern in _SOURCES:
         for path in sorted(chapters.ROOT.glob(pattern)):
@@ -63,14 +64,14 @@ class Wholes:
     def _read(self) -> dict[str, str]:
         try:
             kept = json.loads(self._path.read_bytes())
-            if kept["sources"] == _sources():
+            if kept["sources"] == sources_now():
                 return {str(name): str(whole) for name, whole in kept["wholes"].items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             pass  # nothing that can be read
         return {}
 
     def _write(self) -> None:
-        text = json.dumps({"sources": _sources(), "wholes": self._known})
+        text = json.dumps({"sources": sources_now(), "wholes": self._known})
         try:
             write_whole(self._path, text, durable=False)
         except OSError:
