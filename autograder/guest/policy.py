@@ -7,6 +7,7 @@ the learner reached it by: an alias, ``getattr``, ``torch.ops``, or a module tha
 from __future__ import annotations
 
 from collections.abc import Iterable
+from types import MethodWrapperType
 from typing import Any
 
 from torch.overrides import TorchFunctionMode
@@ -16,7 +17,8 @@ class ForbiddenCall(Exception):
     """The learner's code called something that its exercise forbids."""
 
 
-_known: dict[int, tuple[Any, str]] = {}
+_allowed: dict[frozenset[str], dict[int, Any]] = {}
+"""By the names that are forbidden, functions that are not: they stay, so no other gets their id."""
 
 
 class Forbidding(TorchFunctionMode):
@@ -34,6 +36,7 @@ class Forbidding(TorchFunctionMode):
         super().__init__()
         self.names = frozenset(names)
         self.seen: list[str] = []
+        self._allowed = _allowed.setdefault(self.names, {})
 
     def __torch_function__(
         self,
@@ -42,15 +45,16 @@ class Forbidding(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        # Looked up by what it is, and not by how it compares: it may be the learner's object.
-        known = _known.get(id(func))
-        if known is None or known[0] is not func:
-            known = _known[id(func)] = (func, _bare_name(func))
-        name = known[1]
-        if name in self.names:
-            self.seen.append(name)
-            raise ForbiddenCall(name)
-        return func(*args, **(kwargs or {}))
+        # Each call into torch comes by here. A function is looked up by what it is, and not by how
+        # it compares: it may be the learner's object. What reads an attribute is made anew each
+        # time, is called `__get__`, and would fill the table.
+        if id(func) not in self._allowed and type(func) is not MethodWrapperType:
+            name = _bare_name(func)
+            if name in self.names:
+                self.seen.append(name)
+                raise ForbiddenCall(name)
+            self._allowed[id(func)] = func
+        return func(*args, **kwargs) if kwargs else func(*args)
 
 
 def _bare_name(func: Any) -> str:
