@@ -66,6 +66,10 @@ class Recorder:
         self._left -= size
         return True
 
+    def repeat(self, reply: Any) -> None:
+        """Remember what came back in an earlier check, as if it were asked again."""
+        self.trace.append(reply)
+
     def note(self, fact: Any) -> None:
         """Remember what a check found out, see :meth:`autograder.answer.Answer.note`."""
         self.trace.append({"value": fact})

@@ -35,7 +35,8 @@ def verdicts(
         wrong: those that it should turn away.
         takes: a function with the parameters that the exercise promises; it raises where an
             argument is not what they may be.
-        probes: what the test says of them tells one weak test from another, and nothing else.
+        probes: what the test says of them tells one weak test from another, and nothing else; so
+            they are tried once for all checks.
 
     Returns:
         Which of ``right`` it accepts, which of ``wrong`` it turns away, in their order.
@@ -44,7 +45,7 @@ def verdicts(
         autograder.answer.AnswerRaised: on a right one it raised anything but ``AssertionError``.
     """
     for implementation in probes:
-        answer.rejects(_promised(implementation, takes))
+        answer.probe(_promised(implementation, takes), implementation)
     accepted, refused = [False] * len(right), [False] * len(wrong)
     places = [(True, i) for i in range(len(right))] + [(False, i) for i in range(len(wrong))]
     for is_right, place in cases.shuffled(places):

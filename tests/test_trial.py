@@ -11,6 +11,7 @@ from torch import Tensor
 from autograder import chapters
 from autograder.answer import Answer, Callbacks, LocalLink
 from autograder.checking import Cases
+from autograder.diagnosis import Recorder
 from autograder.judge import Judge, opening
 from autograder.trial import verdicts
 
@@ -96,6 +97,23 @@ def test_what_an_implementation_raises_tells_nothing_of_it(
     assert len(set(texts)) == 1
     assert "own" not in texts[0]
     assert "secret" not in texts[0]
+
+
+def test_a_probe_is_tried_once_and_says_the_same_to_every_check() -> None:
+    seen = []
+
+    def looks(f: Callable[..., Tensor]) -> None:
+        seen.append(f(torch.ones(1)).item())
+        assert seen[-1] == 2
+
+    traces = []
+    for callbacks in (shared := Callbacks(), shared, Callbacks()):  # the last one asks by itself
+        recorder = Recorder(LocalLink(looks, callbacks=callbacks))
+        answer, cases = Answer(recorder, callbacks), Cases(0, "e", "c")
+        verdicts(answer, cases, right=[right], takes=promise, probes=[wrong, right_too])
+        traces.append(recorder.trace)
+    assert seen == [3, 2, 2, 2, 3, 2, 2]
+    assert traces[0] == traces[1] == traces[2]
 
 
 @pytest.mark.parametrize("name", WRITTEN)
