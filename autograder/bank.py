@@ -20,6 +20,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar
 
 from autograder.sources import (
@@ -169,13 +170,15 @@ def _enter_edit(
                 "reference, not once; mend the edit"
             )
         source = source.replace(old, new)
-    # The entry runs where the reference runs: with the names of the solutions' module.
+    target = built(source, exercise, solutions, f"<{module}: {exercise}: {name}>")
+    entry = Entry(exercise, name, is_right, why, see, rung, form_of, given, source, target)
+    _register(module, entry)
+
+
+def built(source: str, name: str, solutions: ModuleType, filename: str) -> Any:
+    """What a definition's source defines, where the reference runs: with its module's names."""
     namespace = dict(vars(solutions))
-    filename = f"<{module}: {exercise}: {name}>"
     # Triton reads a kernel's source from here
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     exec(compile(source, filename, "exec"), namespace)  # noqa: S102
-    entry = Entry(
-        exercise, name, is_right, why, see, rung, form_of, given, source, namespace[exercise]
-    )
-    _register(module, entry)
+    return namespace[name]

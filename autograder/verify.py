@@ -1,9 +1,9 @@
 """Proves the graders: ``python -m autograder verify``.
 
 For every exercise and every seed: the reference and each right answer pass every check; each wrong
-answer fails, is diagnosed as itself and as nothing else; an untouched stub gets 0. With the visible
-checks alone, as in a learner's kernel, a wrong answer is diagnosed as itself or not at all. What a
-bug-finding exercise hands out earns nothing.
+answer fails, is diagnosed as itself and as nothing else; an untouched stub gets 0, and so does an
+answer that does nothing. With the visible checks alone, as in a learner's kernel, a wrong answer is
+diagnosed as itself or not at all. What a bug-finding exercise hands out earns nothing.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from autograder import chapters
 from autograder.bank import Entry
 from autograder.checking import Exercise
 from autograder.diagnosis import agreements, same_trace
+from autograder.idle import idle_answers
 from autograder.judge import Judge, opening
 from autograder.sources import SourceError
 
@@ -70,6 +71,7 @@ def verify_exercise(exercise: Exercise, seeds: Iterable[int]) -> Report:
     for problem in _form_problems(exercise, entries):
         report.failures.append(f"{exercise.id}: {problem}")
     reference = chapters.reference(exercise)
+    idle = idle_answers(exercise)
     for number, seed in enumerate(seeds):
         judge = Judge(exercise, entries, seed=seed)
         for name, target in [("the reference", reference)] + [
@@ -85,6 +87,7 @@ def verify_exercise(exercise: Exercise, seeds: Iterable[int]) -> Report:
             _verify_stable(wrong, judge, seed, complain)
         if exercise.given is None:
             _verify_stub(judge, seed, complain)
+        _verify_idle(idle, judge, seed, complain)
     report.failures += [_line(text, found) for text, found in failures.items()]
     return report
 
@@ -164,6 +167,15 @@ def _verify_stub(judge: Judge, seed: int, complain: Complain) -> None:
     result = judge.judge(opening(judge.exercise, stub))
     if result.score:
         complain(f"an untouched stub gets {result.score} points", seed)
+
+
+def _verify_idle(idle: dict[str, Any], judge: Judge, seed: int, complain: Complain) -> None:
+    for what, target in idle.items():
+        # which mistake it looks like is nobody's concern
+        result = judge.result(judge.outcomes(opening(judge.exercise, target)), {})
+        if result.score:
+            paid = ", ".join(check.name for check in result.checks if check.points)
+            complain(f"{what} earns points in {paid}; let it ask for a right result as well", seed)
 
 
 def verify(

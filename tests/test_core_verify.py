@@ -16,7 +16,7 @@ from torch import Tensor
 
 from autograder import chapters, verify
 from autograder.bank import Entry
-from autograder.checking import Check, Exercise, expect_tensor
+from autograder.checking import Check, Exercise, expect_items, expect_tensor
 from autograder.verify import verify_exercise
 
 SEEDS = range(3)
@@ -25,7 +25,13 @@ Prove = Callable[..., list[str]]
 
 
 def exercise(name: str, **changes: Any) -> Exercise:
-    return replace(tinychapter.exercise(name), **changes)
+    """An exercise of the tiny chapter, without points for what is had by doing nothing."""
+    item = tinychapter.exercise(name)
+    checks = [
+        replace(check, points=0.0) if check.name == "keeps_the_shape" else check
+        for check in item.checks
+    ]
+    return replace(item, **{"checks": checks, **changes})
 
 
 def bank(name: str) -> list[Entry]:
@@ -136,6 +142,82 @@ def test_a_stub_that_earns_points(prove: Prove) -> None:
     free = Check(asks_nothing, "asks_nothing", "Nothing.", 1.0, False)
     failures = prove(replace(item, checks=[*item.checks, free]))
     assert any("an untouched stub gets 1.0 points" in line for line in failures)
+
+
+def keeps_the_shape(answer: Any, cases: Any) -> None:
+    """The shape stays."""
+    expect_tensor(answer(0.5)(cases.normal(2, 3)), (2, 3), what="it")
+
+
+def leaves_its_input_alone(answer: Any, cases: Any) -> None:
+    """The input stays."""
+    x = cases.normal(2, 3)
+    assert torch.equal(answer.run((x,), echo=True).args[0], x)
+
+
+def returns_a_pair(answer: Any, cases: Any) -> None:
+    """Two results."""
+    expect_items(answer(cases.normal(2, 3)), 2, what="two")
+
+
+def returns_three(answer: Any, cases: Any) -> None:
+    """Three results."""
+    expect_items(answer(cases.normal(2, 3)), 3, what="three")
+
+
+def accepts_the_right(answer: Any, cases: Any) -> None:
+    """A right implementation passes."""
+    assert answer.accepts(torch.relu)
+
+
+def rejects_the_wrong(answer: Any, cases: Any) -> None:
+    """A wrong implementation does not."""
+    assert answer.rejects(torch.relu)
+
+
+@pytest.mark.parametrize(
+    ("name", "check", "paid"),
+    [
+        ("Shift", keeps_the_shape, {"returns its input", "returns zeros"}),
+        ("shifted", returns_a_pair, {"returns its input twice"}),
+        ("shifted", returns_three, {"returns its input three times"}),
+        ("shifted", rejects_the_wrong, {"returns zeros", "raises AssertionError"}),
+        (
+            "shifted",
+            leaves_its_input_alone,
+            {
+                "the stub with `pass`",
+                "returns None",
+                "returns its input",
+                "returns its input twice",
+                "returns its input three times",
+                "returns zeros",
+            },
+        ),
+        (
+            "shifted",
+            accepts_the_right,
+            {
+                "the stub with `pass`",
+                "returns None",
+                "returns its input",
+                "returns its input twice",
+                "returns its input three times",
+            },
+        ),
+    ],
+)
+def test_a_check_that_pays_for_doing_nothing(
+    prove: Prove, name: str, check: Callable[..., None], paid: set[str]
+) -> None:
+    item = exercise(name)
+    free = Check(check, "free", "It.", 1.0, False)
+    failures = prove(replace(item, checks=[*item.checks, free]))
+    ending = " earns points in free; let it ask for a right result as well (seed 0, 1, 2)"
+    found = {line.removesuffix(ending) for line in failures if line.endswith(ending)}
+    assert {
+        line.removeprefix(f"{item.id}: ").removeprefix("an answer that ") for line in found
+    } == paid
 
 
 def test_a_bug_hunt_that_pays_at_once(prove: Prove) -> None:

@@ -111,6 +111,18 @@ def _expect_unchanged(before: list[Tensor], after: list[Tensor]) -> None:
         )
 
 
+def _expect_result(found: object, wanted: Tensor) -> None:
+    """The result beside inputs that stayed: an answer that does nothing overwrites nothing."""
+    expect_close(
+        found,
+        wanted,
+        atol=SINGLE,
+        what=_("The result beside inputs that stayed as they were"),
+        cause=_("Nothing is overwritten, but what is returned is not what the definition gives."),
+        next_step=_("Mend the values first."),
+    )
+
+
 def _expect_rows_sum_to_one(weights: Tensor, *, what: str) -> None:
     sums = weights.double().sum(dim=-1)
     if torch.allclose(sums, torch.ones_like(sums), atol=SINGLE, rtol=0):
@@ -302,10 +314,12 @@ def works_in_half_precision(answer: Answer, cases: Cases) -> None:
 
 @scores.check(points=0.5, hidden=True)
 def leaves_its_inputs_alone(answer: Answer, cases: Cases) -> None:
-    """Queries and keys are the same after the call."""
+    """Queries and keys are the same after a call that gives the scores."""
     B, T, S, d = cases.distinct(4, 2, 8)
     q, k = cases.normal(B, T, d), cases.normal(B, S, d)
-    _expect_unchanged([q, k], answer.run([q, k], echo=True).args)
+    run = answer.run([q, k], echo=True)
+    _expect_unchanged([q, k], run.args)
+    _expect_result(run.value, _scores(q, k))
 
 
 # --- masked_softmax ------------------------------------------------------------------------------
@@ -358,7 +372,7 @@ def without_a_mask_it_is_a_softmax(answer: Answer, cases: Cases) -> None:
 
 @softmax.check(points=1)
 def forbidden_entries_get_nothing(answer: Answer, cases: Cases) -> None:
-    """Where the mask is False, the weight is 0."""
+    """The weight is 0 where the mask is False, and nowhere else."""
     B, T, S = cases.distinct(3, 3, 9)
     given, mask = cases.normal(B, T, S), cases.mask(B, T, S)
     found = expect_tensor(answer(given, mask), (B, T, S), what=_("The result"))
@@ -370,6 +384,12 @@ def forbidden_entries_get_nothing(answer: Answer, cases: Cases) -> None:
             "The mask is read the other way round (True means allowed), or what was filled in is "
             "not low enough for its exponential to be 0."
         ),
+        next_step=_("Print one row of the mask beside the same row of your weights."),
+    )
+    expect(
+        (found.masked_fill(~mask, 1.0) > 0).all(),
+        seen=_("An allowed entry has no weight either."),
+        cause=_("Its score never reached an exponential: weights of a softmax are positive."),
         next_step=_("Print one row of the mask beside the same row of your weights."),
     )
 
@@ -574,10 +594,12 @@ def half_precision_with_an_empty_row(answer: Answer, cases: Cases) -> None:
 
 @softmax.check(points=0.5, hidden=True)
 def leaves_scores_and_mask_alone(answer: Answer, cases: Cases) -> None:
-    """Scores and mask are the same after the call."""
+    """Scores and mask are the same after a call that gives the weights."""
     T, S = cases.distinct(2, 3, 9)
     given, mask = cases.normal(2, T, S), cases.mask(2, T, S)
-    _expect_unchanged([given, mask], answer.run([given, mask], echo=True).args)
+    run = answer.run([given, mask], echo=True)
+    _expect_unchanged([given, mask], run.args)
+    _expect_result(run.value, _softmax(given, mask))
 
 
 # --- padding_mask --------------------------------------------------------------------------------
@@ -714,10 +736,18 @@ def padding_at_either_end(answer: Answer, cases: Cases) -> None:
 
 @padding.check(points=0.5, hidden=True)
 def leaves_the_ids_alone(answer: Answer, cases: Cases) -> None:
-    """The ids are the same after the call."""
+    """The ids are the same after a call that gives their mask."""
     B, S = cases.distinct(2, 3, 9)
     ids = _padded(cases, B, S, 0)
-    _expect_unchanged([ids], answer.run([ids], echo=True).args)
+    run = answer.run([ids], echo=True)
+    _expect_unchanged([ids], run.args)
+    _expect_mask(
+        run.value,
+        ids,
+        0,
+        cause=_("The ids are not overwritten, but what is returned is not their mask."),
+        next_step=_("Mend the values first."),
+    )
 
 
 # --- scaled_dot_product_attention ----------------------------------------------------------------
@@ -1185,10 +1215,15 @@ def large_scores_stay_finite(answer: Answer, cases: Cases) -> None:
 
 @attention.check(points=0.5, hidden=True)
 def leaves_q_k_v_and_mask_alone(answer: Answer, cases: Cases) -> None:
-    """All inputs are the same after the call."""
+    """All inputs are the same after a call that gives output and weights."""
     B, T, S, d, d_v = cases.distinct(5, 3, 9)
-    inputs = [*_qkv(cases, B, T=T, S=S, d=d, d_v=d_v), cases.mask(B, T, S)]
-    _expect_unchanged(inputs, answer.run(inputs, echo=True).args)
+    q, k, v = _qkv(cases, B, T=T, S=S, d=d, d_v=d_v)
+    inputs = [q, k, v, cases.mask(B, T, S)]
+    run = answer.run(inputs, echo=True)
+    _expect_unchanged(inputs, run.args)
+    found = _pair(run.value, (B, T, d_v), (B, T, S))
+    for item, wanted in zip(found, _attention(q, k, v, inputs[3]), strict=True):
+        _expect_result(item, wanted)
 
 
 # --- mask_test -----------------------------------------------------------------------------------

@@ -1518,11 +1518,19 @@ def parts_keep_their_names(answer: Answer, cases: Cases) -> None:
 
 @borrowed.check(points=0.5)
 def runs_and_keeps_the_shape(answer: Answer, cases: Cases) -> None:
-    """It runs with T ≠ S and returns (B, T, D)."""
+    """It runs with T ≠ S and returns (B, T, D), each position with mean 0 and variance 1."""
     B, T, S = [2 * i + 1 for i in cases.distinct(3, 1, 4)]
     layer = answer(8, 2, 12)
     found = layer(cases.normal(B, T, 8), cases.normal(B, S, 8))
-    expect_tensor(found, (B, T, 8), what=_("the output"))
+    y = expect_tensor(found, (B, T, 8), what=_("the output")).double()
+    # ε = 1e-5 takes 1e-5 / variance off the variance of 1
+    expect(
+        bool((y.mean(dim=-1).abs() < 1e-3).all())
+        and bool(((y**2).mean(dim=-1) - 1).abs().max() < 1e-2),
+        seen=_("The positions of the output do not have mean 0 and variance 1."),
+        cause=_("The last of the three norms is left out, or something comes after it."),
+        next_step=_("Keep the last line as it was found: norm3 of a sum."),
+    )
 
 
 @borrowed.check(points=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -250,11 +251,19 @@ layer_norm = Exercise(
 
 @layer_norm.check(points=0.5)
 def keeps_the_shape(answer: Answer, cases: Cases) -> None:
-    """The result has the shape of the input, however many axes it has."""
+    """Each position is normalized and the shape stays, however many axes the input has."""
     B, T, D = cases.distinct(3, 2, 8)
     layer = answer(D)
     for shape in ((B, T, D), (T, D), (D,), (2, B, T, D)):
-        expect_tensor(layer(cases.normal(*shape)), shape, what=_("the result"))
+        x = cases.normal(*shape)
+        expect_close(
+            layer(x),
+            _normal(x, None, None),
+            atol=2e-3,  # as in equals_the_formula
+            what=_("the result"),
+            cause=NORM_CAUSE,
+            next_step=NORM_STEP,
+        )
 
 
 @layer_norm.check(points=1)
@@ -429,12 +438,25 @@ def half_precision_is_computed_in_float32(answer: Answer, cases: Cases) -> None:
 
 @layer_norm.check(points=0.5, hidden=True)
 def the_input_stays(answer: Answer, cases: Cases) -> None:
-    """The input is not overwritten."""
+    """The input is not overwritten, and the result is right."""
     x = cases.normal(2, 3, 5)
-    _expect_untouched(answer(5), x)
+    _expect_normalized(_expect_untouched(answer(5), x), _normal(x, None, None))
 
 
-def _expect_untouched(module: Answer, x: Tensor, *more: object) -> None:
+def _expect_normalized(found: Any, wanted: Tensor) -> None:
+    """What a fresh norm gives beside an input that stays: doing nothing overwrites nothing."""
+    expect_close(
+        found,
+        wanted,
+        atol=2e-3,  # what ε does to rows of small variance is another check's matter
+        what=_("the result beside an input that stayed as it was"),
+        cause=NORM_CAUSE,
+        next_step=NORM_STEP,
+    )
+
+
+def _expect_untouched(module: Answer, x: Tensor, *more: object) -> Any:
+    """A call leaves x as it was; returns its value."""
     run = module.run((x, *more), echo=True)
     expect(
         torch.equal(run.args[0], x),
@@ -442,6 +464,7 @@ def _expect_untouched(module: Answer, x: Tensor, *more: object) -> None:
         cause=_("An operation in place: x += …, x -= …, or a method whose name ends in _."),
         next_step=_("Write x = x + …: that makes a new tensor."),
     )
+    return run.value
 
 
 # ---------------------------------------------------------------------------------------------
@@ -574,8 +597,9 @@ def squares_do_not_overflow(answer: Answer, cases: Cases) -> None:
 
 @rms_norm.check(points=0.5, hidden=True)
 def leaves_its_input_alone(answer: Answer, cases: Cases) -> None:
-    """The input is not overwritten."""
-    _expect_untouched(answer(5), cases.normal(2, 3, 5))
+    """The input is not overwritten, and the result is right."""
+    x = cases.normal(2, 3, 5)
+    _expect_normalized(_expect_untouched(answer(5), x), _rms(x, torch.ones(5)))
 
 
 # ---------------------------------------------------------------------------------------------
@@ -1229,9 +1253,11 @@ def _expect_verdicts(
     answer: Answer, cases: Cases, implementations: list[Implementation], *, right: bool
 ) -> None:
     # All are asked before the first verdict: which of them pass tells one mistake from another.
-    # A right one is among them always: to turn everything away finds nothing.
+    # A right one is among them always, and a wrong one: to turn everything away finds nothing, and
+    # neither does letting everything through.
     plain: Implementation = (lambda x, w: x + _plain_norm(x) @ w, _("the formula as it is written"))
-    good, bad = (implementations, []) if right else ([plain], implementations)
+    zeros: Implementation = (lambda x, w: torch.zeros_like(x), _("one that returns zeros"))
+    good, bad = (implementations, [zeros]) if right else ([plain], implementations)
     accepted, refused = verdicts(
         answer,
         cases,
@@ -1257,7 +1283,7 @@ def _expect_verdicts(
 
 @pre_norm_test.check(points=1)
 def lets_right_ones_through(answer: Answer, cases: Cases) -> None:
-    """The test lets right implementations through, however they are written."""
+    """The test lets right implementations through, however they are written; zeros do not pass."""
 
     def in_torch(x: Tensor, weight: Tensor) -> Tensor:
         return x + nn.functional.layer_norm(x, x.shape[-1:]) @ weight

@@ -344,8 +344,22 @@ def _expect_row(
     rtol: float = 0.0,
     cause: str = _BLOCK_CAUSE,
 ) -> None:
+    found = answer(q, k, v, block=block)
+    _expect_row_values(found, q, k, v, atol=atol, rtol=rtol, cause=cause)
+
+
+def _expect_row_values(
+    result: Any,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    atol: float = FLOAT32,
+    rtol: float = 0.0,
+    cause: str = _BLOCK_CAUSE,
+) -> None:
     expected = [x[..., 0, :] if x.ndim > 1 else x[0] for x in _attend(q.unsqueeze(0), k, v)]
-    found = expect_items(answer(q, k, v, block=block), 2, what=_("output and logsumexp"))
+    found = expect_items(result, 2, what=_("output and logsumexp"))
     for value, wanted, what in zip(
         found, expected, (_("the output"), _("the logsumexp")), strict=True
     ):
@@ -382,7 +396,7 @@ def the_last_block_is_shorter(answer: Answer, cases: Cases) -> None:
 
 @blocks.check(points=1)
 def nothing_of_length_S_is_made(answer: Answer, cases: Cases) -> None:
-    """No tensor is made that is as long as the keys are many."""
+    """The result is right, and no tensor is made that is as long as the keys are many."""
     S, d, block = 600, 4, 16
     q, k, v = _row(cases, S, d)
     run = answer.run((q, k, v), {"block": block}, meter=True)
@@ -396,6 +410,8 @@ def nothing_of_length_S_is_made(answer: Answer, cases: Cases) -> None:
         cause=_("The scores of all keys are computed at once, or all keys are copied or scaled."),
         next_step=_("Scale the query and not the keys, and slice before you multiply."),
     )
+    # last: who computes nothing makes no tensor
+    _expect_row_values(run.value, q, k, v)
 
 
 @blocks.check(points=1, hidden=True)
@@ -570,7 +586,7 @@ def causal_tiles_hide_the_future(answer: Answer, cases: Cases) -> None:
 
 @forward.check(points=1)
 def the_matrix_is_never_made(answer: Answer, cases: Cases) -> None:
-    """No tensor of T × S numbers is made, nor of a large part of it."""
+    """The result is right, and no tensor of T × S numbers is made, nor of a large part of it."""
     T, S, d, block = 75, 80, 4, 16
     q, k, v = _case(cases, d=d, T=T, S=S)
     options = {"causal": True, "block_q": block, "block_k": block}
@@ -587,6 +603,9 @@ def the_matrix_is_never_made(answer: Answer, cases: Cases) -> None:
         cause=_("The scores or the weights of all queries and keys stand in one tensor."),
         next_step=_("Slice queries and keys first; multiply slices only."),
     )
+    # last: who computes nothing makes no tensor
+    cause = _("The tiles are small, and what they add up to is not attention.")
+    _expect_forward(run.value, _attend(q, k, v, True), cause=cause)
 
 
 @forward.check(points=1, hidden=True)
@@ -1168,7 +1187,7 @@ def causal_gradients_hide_the_future(answer: Answer, cases: Cases) -> None:
 
 @backward.check(points=1)
 def the_matrix_is_not_made_again(answer: Answer, cases: Cases) -> None:
-    """No tensor of T × S numbers is made, nor of a large part of it."""
+    """Gradients are right, and no tensor of T × S numbers is made, nor of a large part of it."""
     T, S, d = 75, 80, 4  # in the sizes of the forward pass's check
     given, g = _case(cases, d=d, T=T, S=S), cases.normal(T, d)
     run = _run_backward(answer, given, g, blocks=(16, 16), meter=True)
@@ -1183,6 +1202,9 @@ def the_matrix_is_not_made_again(answer: Answer, cases: Cases) -> None:
         cause=_("The weights or their gradient stand in one tensor for all queries and keys."),
         next_step=_("Compute the weights of a tile from its scores and the rows' logsumexp."),
     )
+    # last: who computes nothing makes no tensor
+    cause = _("The tiles are small, and what they add up to are not the gradients.")
+    _expect_gradients(run.value, _gradients(*given, g), cause=cause)
 
 
 @backward.check(points=1, hidden=True)
@@ -1422,11 +1444,12 @@ def two_calls_do_not_meet(answer: Answer, cases: Cases) -> None:
 
 @function.check(points=0.5, hidden=True)
 def neither_pass_makes_the_matrix(answer: Answer, cases: Cases) -> None:
-    """Forward and backward make no tensor of T × S numbers."""
+    """Forward and backward make no tensor of T × S numbers, and the gradients are right."""
     n, d = 192, 4
     q, k, v = _case(cases, d=d, T=n, S=n)
+    g = cases.normal(n, d)
     passes = answer.fixture("there_and_back")
-    run = passes.run((answer, q, k, v, True, cases.normal(n, d)), meter=True)
+    run = passes.run((answer, q, k, v, True, g), meter=True)
     expect_items(run.value, 3, what=_("dq, dk and dv"))
     # a tile of 64 × 64 numbers is a ninth of the matrix, a tile of queries with all keys a third
     small = run.meter["largest"] < n * n // 2
@@ -1436,6 +1459,12 @@ def neither_pass_makes_the_matrix(answer: Answer, cases: Cases) -> None:
         seen=_("A tensor as large as T × S is made."),
         cause=_("A pass computes the weights of all queries and keys at once."),
         next_step=_("Keep q, k, v, the output and the logsumexp, and leave the rest to tiles."),
+    )
+    # last: who computes nothing makes no tensor
+    _expect_gradients(
+        run.value,
+        _gradients(q, k, v, g, True),
+        cause=_("backward gets another tensor or flag than forward had, or returns another order."),
     )
 
 

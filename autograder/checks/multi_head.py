@@ -1471,6 +1471,9 @@ _RIGHT: tuple[_Implementation, ...] = (
 )
 
 
+_ZEROS = _model(last=lambda x, w: 0 * x @ w, shown=lambda weights: 0 * weights)
+
+
 def _right_only_if(
     condition: Callable[[Tensor, Tensor, int], bool | Tensor], *, output: bool = True
 ) -> _Implementation:
@@ -1515,6 +1518,10 @@ def _expect_rejected(answer: Answer, cases: Cases, wrong: dict[str, _Implementat
         cause=_("A test that turns everything away finds nothing."),
         next_step=_("Run it on an attention that you know to be right first."),
     )
+    _expect_none_passed(wrong, refused)
+
+
+def _expect_none_passed(wrong: dict[str, _Implementation], refused: Sequence[bool]) -> None:
     passed = [name for name, is_refused in zip(wrong, refused, strict=True) if not is_refused]
     expect(
         not passed,
@@ -1561,8 +1568,10 @@ _MISTAKES = {
 
 @test_exercise.check(points=1)
 def right_implementations_pass(answer: Answer, cases: Cases) -> None:
-    """Right implementations pass your test, whatever their last digit."""
-    accepted, _refused = verdicts(answer, cases, right=_RIGHT, probes=_PROBES, takes=_takes)
+    """Right implementations pass your test, whatever their last digit; zeros do not."""
+    accepted, refused = verdicts(
+        answer, cases, right=_RIGHT, wrong=[_ZEROS], probes=_PROBES, takes=_takes
+    )
     expect(
         all(accepted),
         seen=_TURNED_AWAY,
@@ -1571,6 +1580,8 @@ def right_implementations_pass(answer: Answer, cases: Cases) -> None:
         ),
         next_step=_("Let torch.allclose compare with an absolute tolerance of about 1e-5."),
     )
+    # a test that lets everything through has let the right ones through as well
+    _expect_none_passed({"zeros": _ZEROS}, refused)
 
 
 @test_exercise.check(points=1)
@@ -1598,8 +1609,7 @@ def nonsense_is_caught(answer: Answer, cases: Cases) -> None:
     def back(x: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
         return x, _model()(x, *rest)[1]
 
-    zeros = _model(last=lambda x, w: 0 * x @ w, shown=lambda weights: 0 * weights)
-    _expect_rejected(answer, cases, {"zeros": zeros, "input_back": back})
+    _expect_rejected(answer, cases, {"zeros": _ZEROS, "input_back": back})
 
 
 @test_exercise.check(points=1, hidden=True)

@@ -537,7 +537,7 @@ def _expect_turned(layer: Answer, x: Tensor, offset: int = 0, base: float = 1000
 
 @rotary.check(points=0.5)
 def keeps_shape_and_norm(answer: Answer, cases: Cases) -> None:
-    """The shape stays, and so does the length of every vector."""
+    """Vectors are turned: the shape stays, and so does the length of every vector."""
     B, H, T, half = cases.distinct(4, 2, 8)
     x = cases.normal(B, H, T, 2 * half)
     found = expect_tensor(answer(2 * half)(x), x.shape, what=_("the result"))
@@ -548,6 +548,14 @@ def keeps_shape_and_norm(answer: Answer, cases: Cases) -> None:
         what=_("the length of the vectors"),
         cause=_("A rotation keeps lengths. A sign or a sine is wrong, or something is added."),
         next_step=_("cos² + sin² = 1: check that both new components use both old ones."),
+    )
+    # a turn by up to 7 radians moves the first components of hundreds of vectors, or of one of
+    # length 1, by much more than this
+    expect(
+        (found.double() - x.double())[..., 1:, :].abs().max().item() > 1e-3,
+        seen=_("What comes out is what went in."),
+        cause=_("Nothing is turned: the angles are all 0, or x itself is returned."),
+        next_step=_("The angle grows with the position, 0, 1, 2, …"),
     )
 
 
