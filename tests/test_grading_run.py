@@ -329,3 +329,29 @@ def test_a_link_that_is_lost_with_all_questions(reason: str, score: int) -> None
     result = next(e for e in graded.result.exercises if e.id.endswith("padding_mask"))
     assert result.score == score * result.max_score
     assert graded.again == (("attention.padding_mask",) if reason == "timeout" else ())
+
+
+def test_what_no_exercise_needs_is_named_and_costs_nothing(grader: Grader) -> None:
+    answers = dict(AUTHOR.reference)
+    answers["padding_mask"] = "import gc\n" + answers["padding_mask"] + "\n    # gc.collect()"
+    answers["attention_scores"] = answers["attention_scores"].replace(
+        "def attention_scores", "import ctypes\n\n\ndef attention_scores"
+    )
+    result = grade(grader, saved(AUTHOR.notebook(answers))).result
+    assert (result.status, result.score) == ("graded", TOTAL)
+    assert result.notes == ()  # no answer uses them, so they are not run
+
+    answers = {
+        name: text.replace('"""\n', '"""\n    import gc\n    import ctypes\n', 1)
+        if name in ("padding_mask", "attention_scores")
+        else text
+        for name, text in AUTHOR.reference.items()
+    }
+    notebook = AUTHOR.notebook(answers)
+    result = grade(grader, saved(notebook)).result
+    assert (result.status, result.score) == ("graded", TOTAL)
+    (note,) = result.notes
+    first = min(
+        notebook["cells"].index(cell_of(notebook, n)) for n in ("padding_mask", "attention_scores")
+    )
+    assert f"`ctypes` (cell {first + 1}), `gc` (cell {first + 1})" in note

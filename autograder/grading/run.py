@@ -27,6 +27,7 @@ from autograder.judge import Judge, OpenLink, Outcome
 from autograder.results import CheckResult, ExerciseResult, SubmissionResult
 from autograder.submissions.align import Aligned, Found, align, matches
 from autograder.submissions.program import Program, program
+from autograder.submissions.reaches import reaches
 from autograder.submissions.read import Notebook, Unreadable, read
 from autograder.submissions.template import template
 
@@ -35,6 +36,9 @@ from autograder.submissions.template import template
 _AT_ONCE = 2.0
 # Of a check that takes the reference longer, little is saved by asking all at once.
 _SHORT = 0.1
+
+# Of what is worth a look, so many are named.
+_NAMED = 4
 
 # Less than this share of a chapter's cells, and a notebook is not that chapter's.
 _SOME = 0.05
@@ -348,7 +352,7 @@ class Grader:
         stem = aligned.template.stem
         graded = Graded(SubmissionResult("", stem, "graded"))
         results: dict[str, ExerciseResult] = {}
-        calls: dict[str, tuple[str, ...]] = {}
+        programs: dict[str, Program] = {}
         again = []
         for name in aligned.template.exercises:
             item = chapters.exercises(stem)[name]
@@ -361,7 +365,7 @@ class Grader:
                 aligned.note(item.missing)
                 continue
             code = program(aligned, name)
-            calls[name] = code.calls
+            programs[name] = code
             modules = aligned.template.modules
             key = keys.exercise(item, code.cells, modules, self._seed)
             graded.keys[item.id] = key
@@ -372,7 +376,8 @@ class Grader:
             graded.seconds[item.id] = time.perf_counter() - start
             if any(check.lost for check in results[name].checks) and not alone:
                 again.append(item.id)
-        _note_calls(aligned, results, calls)
+        _note_calls(aligned, results, {name: code.calls for name, code in programs.items()})
+        _note_reaches(aligned, programs.values())
         graded.again = tuple(again)
         graded.result = SubmissionResult(
             "",
@@ -553,6 +558,25 @@ def _note_calls(
                     "`{other}` is not right; what calls it may fail because of that: {names}."
                 ).format(other=other, names=", ".join(f"`{name}`" for name in callers))
             )
+
+
+def _note_reaches(aligned: Aligned, programs: Iterable[Program]) -> None:
+    """Name what no exercise needs, for a person to look at. It costs no points."""
+    found: dict[str, int] = {}  # the cell that names it first
+    for item in {id(item): item for code in programs for item in code.own}.values():
+        for _line, name in reaches(item):
+            found[name] = min(item.cell, found.get(name, item.cell))
+    if found:
+        names = [
+            _("`{name}` (cell {number})").format(name=name, number=cell + 1)
+            for name, cell in sorted(found.items(), key=lambda pair: (pair[1], pair[0]))
+        ]
+        more = _(" and {count} more").format(count=len(names) - _NAMED) * (len(names) > _NAMED)
+        aligned.note(
+            _("Worth a look: no exercise needs {names}{more}.").format(
+                names=", ".join(names[:_NAMED]), more=more
+            )
+        )
 
 
 def _status(aligned: Aligned, results: Iterable[ExerciseResult]) -> str:

@@ -28,12 +28,12 @@ class Program:
 
     Attributes:
         cells: label and source of each cell, in order.
-        own: whether any of it is the learner's.
+        own: what of it is the learner's.
         calls: the other exercises of the chapter whose answers it uses.
     """
 
     cells: tuple[tuple[str, str], ...]
-    own: bool
+    own: tuple[Statement, ...]
     calls: tuple[str, ...]
 
 
@@ -41,12 +41,15 @@ def program(aligned: Aligned, name: str) -> Program:
     """Cut out what one exercise needs."""
     order = _Order(aligned)
     order.answer(name)
-    cells = _grouped(order.emitted, {id(item) for item in aligned.template.statements})
+    handed_out = {id(item) for item in aligned.template.statements}
+    cells = _grouped(order.emitted, handed_out)
     found = aligned.found[name]
     if found.alias:
         cells.append(("name", f"{name} = {found.alias}\n"))
     return Program(
-        tuple(cells), order.own, tuple(n for n in aligned.template.exercises if n in order.calls)
+        tuple(cells),
+        tuple(item for item in order.emitted if id(item) not in handed_out),
+        tuple(n for n in aligned.template.exercises if n in order.calls),
     )
 
 
@@ -71,7 +74,6 @@ class _Order:
         self.template = aligned.template
         self.emitted: list[Statement] = []
         self.calls: set[str] = set()
-        self.own = False
         self._asked: set[str] = set()
         self._seen: set[int] = set()
         # An answer's statements are the learner's, but not helpers of other answers.
@@ -92,7 +94,6 @@ class _Order:
         found = self.aligned.found[name]
         self._asked.add(name)
         if found.parts:
-            self.own = True
             yield self._emit(found.parts, beside=found.parts[0].cell)
         else:
             yield self._emit(self.template.stubs[name])
@@ -126,7 +127,6 @@ class _Order:
             return
         makers = (here if given else makers) or self._make_any
         if makers:
-            self.own = True
             yield self._emit(
                 sorted(
                     [*makers, *self._changers.get(name, [])],
