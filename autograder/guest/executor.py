@@ -149,7 +149,8 @@ class Executor:
         return {"value": self._wrap(getattr(self._objects[request["object"]], request["name"]))}
 
     def _do_fixture(self, request: dict[str, Any]) -> dict[str, Any]:
-        torch.manual_seed(0)  # the same object each time: what it holds is part of a trace
+        # the same object each time: what it holds is part of a trace
+        torch.default_generator.manual_seed(0)
         return {"value": self._wrap(FIXTURES[request["name"]](*request.get("args", ())))}
 
     def _module(self, request: dict[str, Any]) -> nn.Module:

@@ -28,6 +28,8 @@ def quick() -> Iterator[None]:
     core: Any = sys.modules["triton.language.core"]
     with contextlib.ExitStack() as stack:
         replace = functools.partial(_replace, stack)
+        if sys.modules["triton"].__version__.startswith(_READ):
+            replace(interpreter, "_patch_attr", _patched_through(interpreter, core))
         replace(interpreter, "_patch_lang", _patched_once(interpreter))
         if sys.modules["triton"].__version__.startswith(_READ):
             _quicker_types(interpreter, core, replace)
@@ -80,9 +82,28 @@ def _patched_once(interpreter: Any) -> Callable[[Any], Any]:
     return once
 
 
+def _patched_through(interpreter: Any, core: Any) -> Callable[..., None]:
+    """``_patch_attr``, which hands a builtin its semantic without asking whether it has one."""
+    wrapper = core.builtin(lambda: None).__code__
+    semantic = interpreter.interpreter_semantic
+
+    def patch(owner: Any, name: str, member: Any, builder: Any, scope: Any) -> None:
+        if getattr(member, "__code__", None) is wrapper:
+            member = member.__wrapped__
+
+        def called(*args: Any, **kwargs: Any) -> Any:
+            kwargs["_semantic"] = semantic
+            return member(*args, **kwargs)
+
+        scope.set_attr(owner, name, called)
+
+    return patch
+
+
 _block_types: dict[tuple[Any, ...], Any] = {}
 _block_types_like: dict[tuple[int, str], Any] = {}
 _numpy_dtypes: dict[str, Any] = {}
+_fitting: dict[tuple[int, str], bool] = {}
 
 
 @functools.cache
@@ -130,6 +151,7 @@ def _quicker_types(interpreter: Any, core: Any, replace: Replace) -> None:
     """Each block type is made and checked once; a type is itself before it has an equal name."""
     block_type, tensor = core.block_type, core.tensor
     initialised, numpy_dtype, equal = tensor.__init__, interpreter._get_np_dtype, core.dtype.__eq__
+    validate = interpreter._validate_np_data_size
     unwrap, of_scalars = core._unwrap_if_constexpr, (core.constexpr(1), core.tuple([]))
 
     def initialise(self: Any, handle: Any, type: Any) -> None:
@@ -148,6 +170,13 @@ def _quicker_types(interpreter: Any, core: Any, replace: Replace) -> None:
             found = _numpy_dtypes[dtype.name] = numpy_dtype(dtype)
         return found
 
+    def fits(data: Any, dtype: Any) -> bool:
+        key = (data.itemsize, dtype.name)
+        found = _fitting.get(key)
+        if found is None:
+            found = _fitting[key] = validate(data, dtype)
+        return found
+
     kept = _kept(block_type, core)
     plain = frozenset((tensor, core.dtype, kept, int, float, bool, str, type(None)))
 
@@ -160,6 +189,7 @@ def _quicker_types(interpreter: Any, core: Any, replace: Replace) -> None:
     replace(core.dtype, "__eq__", lambda self, other: self is other or equal(self, other))
     replace(tensor, "__init__", initialise)
     replace(interpreter, "_get_np_dtype", looked_up)
+    replace(interpreter, "_validate_np_data_size", fits)
 
 
 _common: dict[tuple[int, int], tuple[Any, Any]] = {}
@@ -216,3 +246,72 @@ def _quicker_operations(interpreter: Any, core: Any, replace: Replace) -> None:
     if not builder.options.debug:  # then nobody asserts that sums of integers did not overflow
         options = dataclasses.replace(builder.options, sanitize_overflow=False)
         replace(builder, "options", options)
+        _quicker_on_two(interpreter, core, replace)
+
+
+# Methods of the semantic on two operands: what the builder calls them for floating-point numbers
+# and for signed integers.
+_ON_TWO = {
+    "add": ("create_fadd", "create_add"),
+    "sub": ("create_fsub", "create_sub"),
+    "mul": ("create_fmul", "create_mul"),
+}
+_COMPARISONS = {
+    "greater_than": ("create_fcmpOGT", "create_icmpSGT"),
+    "greater_equal": ("create_fcmpOGE", "create_icmpSGE"),
+    "less_than": ("create_fcmpOLT", "create_icmpSLT"),
+    "less_equal": ("create_fcmpOLE", "create_icmpSLE"),
+    "equal": ("create_fcmpOEQ", "create_icmpEQ"),
+    "not_equal": ("create_fcmpUNE", "create_icmpNE"),
+}
+# Those that numpy computes with as they are.
+_FLOATS, _INTEGERS = ("fp16", "fp32", "fp64"), ("int32", "int64")
+
+# Of two types: that of a sum, that of a comparison, and the two, which so keep their ids.
+_wide_types: dict[tuple[int, int], tuple[Any, ...]] = {}
+_expanded: dict[tuple[int, int], Any] = {}
+
+
+def _quicker_on_two(interpreter: Any, core: Any, replace: Replace) -> None:
+    """Tensors of one element type go to numpy as they are, which broadcasts by itself."""
+    builder, semantic = interpreter.interpreter_builder, type(interpreter.interpreter_semantic)
+    tensor, handle, expand = core.tensor, interpreter.TensorHandle, semantic.expand_dims
+
+    def types_of(self: Any, lhs: Any, rhs: Any) -> tuple[Any, ...]:
+        key = (id(lhs.type), id(rhs.type))
+        found = _wide_types.get(key)
+        if found is None:
+            wide, _other = self.broadcast_impl_value(lhs, rhs)
+            found = (wide.type, self._bool_like(wide), lhs.type, rhs.type)
+            _wide_types[key] = found
+        return found
+
+    def quicker(name: str, of_floats: str, of_integers: str, which: int) -> None:
+        usual = getattr(semantic, name)
+        creates = {dtype: getattr(builder, of_floats) for dtype in _FLOATS}
+        creates |= {dtype: getattr(builder, of_integers) for dtype in _INTEGERS}
+
+        def operate(self: Any, lhs: Any, rhs: Any, *rest: Any, **named: Any) -> Any:
+            if type(lhs) is tensor and type(rhs) is tensor and lhs.dtype is rhs.dtype:
+                create = creates.get(lhs.dtype.name)
+                if create is not None:
+                    wide = types_of(self, lhs, rhs)[which]
+                    return tensor(create(lhs.handle, rhs.handle), wide)
+            return usual(self, lhs, rhs, *rest, **named)
+
+        replace(semantic, name, operate)
+
+    for which, names in enumerate((_ON_TWO, _COMPARISONS)):
+        for name, (of_floats, of_integers) in names.items():
+            quicker(name, of_floats, of_integers, which)
+
+    def with_axis(self: Any, item: Any, axis: int) -> Any:
+        if not hasattr(item.type, "sizes"):
+            return expand(self, item, axis)
+        key = (id(item.type), axis)
+        if key not in _expanded:
+            _expanded[key] = expand(self, item, axis).type
+        wide = _expanded[key]
+        return tensor(handle(item.handle.data.reshape(wide.sizes), item.handle.dtype.scalar), wide)
+
+    replace(semantic, "expand_dims", with_axis)
