@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from autograder.bench.sample_class import Author, saved
+from autograder.grading import cluster
 from autograder.grading.batch import Batch
 from autograder.grading.cluster import Cluster, ClusterError
 from autograder.grading.store import Store
@@ -29,17 +30,19 @@ pytestmark = pytest.mark.filterwarnings(
 def test_a_cluster_with_a_killed_worker(tmp_path: Path) -> None:
     from distributed import LocalCluster
 
+    # One answers everything; the others, to be graded soon, one exercise.
     count = 8
+    one = "padding_mask"
     for number in range(count):
-        answers = dict(AUTHOR.reference)
-        answers["padding_mask"] += f"# {number}\n"
+        answers = dict(AUTHOR.reference if number == 0 else {one: AUTHOR.reference[one]})
+        answers[one] += f"# {number}\n"
         folder = tmp_path / "class" / f"learner-{number}"
         folder.mkdir(parents=True)
         (folder / "attention.ipynb").write_bytes(saved(AUTHOR.notebook(answers)))
     with LocalCluster(
         n_workers=2, threads_per_worker=1, processes=True, host="127.0.0.1", dashboard_address=None
-    ) as cluster:
-        spread = Cluster(OPTIONS, cluster.scheduler_address)
+    ) as local:
+        spread = Cluster(OPTIONS, local.scheduler_address)
         plain = spread.map
         killed: list[int] = []
 
@@ -57,10 +60,12 @@ def test_a_cluster_with_a_killed_worker(tmp_path: Path) -> None:
         spread.close()
     assert killed
     results = [graded.result for _submission, graded in batch.results()]
-    assert [result.score for result in results] == [TOTAL] * count
+    points = AUTHOR.exercises[one].points
+    assert [result.score for result in results] == [TOTAL] + [points] * (count - 1)
     assert {result.status for result in results} == {"graded"}
 
 
-def test_nobody_answers() -> None:
+def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "_PATIENCE", "500ms")
     with pytest.raises(ClusterError, match="no scheduler answers"):
         Cluster(OPTIONS, "tcp://127.0.0.1:9")

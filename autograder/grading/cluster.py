@@ -20,6 +20,9 @@ from autograder.grading.pool import Done
 from autograder.grading.work import Job, Options
 from autograder.i18n import _
 
+# How long a scheduler may take to answer.
+_PATIENCE = "20s"
+
 
 class ClusterError(Exception):
     """The cluster cannot be used. Its text is one line."""
@@ -62,7 +65,7 @@ class Cluster:
 
         self._options = options
         try:
-            self._client = Client(address, timeout="20s", set_as_default=False)
+            self._client = Client(address, timeout=_PATIENCE, set_as_default=False)
         except (OSError, TimeoutError, ValueError) as error:
             raise ClusterError(
                 _("no scheduler answers at {address} ({reason})").format(
