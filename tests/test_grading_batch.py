@@ -72,6 +72,7 @@ def as_json(results: list[SubmissionResult]) -> str:
 def test_a_second_run_finds_everything(few: Path, tmp_path: Path, engine: InProcess) -> None:
     first, results = run(few, Store(tmp_path / "kept"))
     assert first.graded == 4
+    assert not first.unsettled
     assert [r.status for r in results] == ["graded", "empty", "graded", "unreadable"]
     engine.opened.clear()
     second, again = run(few, Store(tmp_path / "kept"))
@@ -84,7 +85,7 @@ def test_a_changed_check_is_graded_again_and_nothing_else(
     few: Path, tmp_path: Path, engine: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _batch, results = run(few, Store(tmp_path / "kept"))
-    monkeypatch.setattr("autograder.grading.wholes._sources", lambda: "another file")
+    monkeypatch.setattr("autograder.grading.wholes.sources_now", lambda: "another file")
     before = keys.judgement
     monkeypatch.setattr(
         keys, "judgement", lambda stem, name: before(stem, name) + "+" * (name == "padding_mask")
@@ -125,8 +126,9 @@ def test_a_full_disk_ends_no_run(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("autograder.grading.store.write_whole", refuse)
-    _batch, again = run(few, full)
+    batch, again = run(few, full)
     assert full.failure == "No space left on device"
+    assert batch.unsettled
     assert as_json(again) == as_json(results)
 
 
