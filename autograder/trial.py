@@ -74,11 +74,14 @@ def expect_refused(refused: Sequence[bool], said: Iterable[tuple[str, str]]) -> 
 
 def _promised(implementation: Implementation, takes: Implementation) -> Implementation:
     signature = inspect.signature(takes)
+    by_name_alone = {p.name for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY}
 
     # not functools.wraps: nothing of the implementation's own shows
     def called(*args: Any, **kwargs: Any) -> Any:
-        given = signature.bind(*args, **kwargs)
-        takes(*given.args, **given.kwargs)
-        return implementation(*given.args, **given.kwargs)
+        if not kwargs.keys() <= by_name_alone:  # an implementation may have other names
+            given = signature.bind(*args, **kwargs)
+            args, kwargs = given.args, given.kwargs
+        takes(*args, **kwargs)
+        return implementation(*args, **kwargs)
 
     return called

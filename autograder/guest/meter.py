@@ -67,7 +67,7 @@ class Meter(TorchDispatchMode):
     ) -> Any:
         """Carry the operator out and count what it made."""
         result = func(*args, **(kwargs or {}))
-        for item in tree_leaves(result):
+        for item in (result,) if isinstance(result, Tensor) else tree_leaves(result):
             if isinstance(item, Tensor) and item.is_floating_point():
                 self.largest = max(self.largest, item.numel())
                 self.total += item.numel()
