@@ -306,6 +306,13 @@ class Answer:
         """A module's parameters by name."""
         return dict(self._ask({"op": "parameters", "object": self._number})["value"])
 
+    def shapes(self) -> dict[str, str]:
+        """The shapes of a module's parameters by name, as text, such as ``(3, 4)``.
+
+        Where values do not matter: they need not be copied, kept and compared.
+        """
+        return dict(self._ask({"op": "shapes", "object": self._number})["value"])
+
     def load(self, state: dict[str, Tensor], *, strict: bool = True) -> None:
         """Load weights into a module."""
         self._ask({"op": "load", "object": self._number, "state": state, "strict": strict})

@@ -217,6 +217,8 @@ def _verify_by_id(exercise_id: str, seeds: int) -> Report:
     # What is loaded stays loaded: the garbage collector need not walk over it again and again.
     gc.collect()
     gc.freeze()
+    # Modules are built by the thousand, and nearly all of them end without its help.
+    gc.set_threshold(50_000, 20, 20)
     return verify_exercise(exercise, range(seeds))
 
 

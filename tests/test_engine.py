@@ -68,6 +68,7 @@ def test_a_module_is_built_loaded_called_and_differentiated(engine):
         "inner.weight": (2, 3),
         "inner.bias": (2,),
     }
+    assert built.shapes() == {"inner.weight": "(2, 3)", "inner.bias": "(2,)"}
     built.load({"inner.weight": torch.ones(2, 3), "inner.bias": torch.zeros(2)})
     built.eval()
     run = built.run([torch.ones(4, 3)], wrt=["parameters"])

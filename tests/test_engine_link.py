@@ -215,6 +215,15 @@ def test_a_state_must_hold_tensors(wire):
         )
 
 
+@pytest.mark.parametrize("shape", ["(2)", "(2, x)", "<b>", [2]])
+def test_shapes_must_be_shapes(wire, shape):
+    message = {"op": "shapes", "object": 0}
+    right = {"a": "(2, 3)", "b": "(4,)", "c": "()"}
+    assert request(wire, lambda n: [encode({"reply": {"value": right}}, n)], message)
+    with pytest.raises(LinkLost, match="garbled"):
+        request(wire, lambda n: [encode({"reply": {"value": {"a": shape}}}, n)], message)
+
+
 def test_a_second_reply_is_never_read(wire):
     request(wire, lambda n: [encode({"reply": {"value": 1}}, n)] * 2)
     link = SandboxLink(wire, LIMITS)

@@ -196,8 +196,12 @@ def _decoder_shapes(
 
 
 def _expect_parameters(module: Answer, shapes: Shapes) -> None:
-    """The module has exactly these parameters."""
-    found = module.parameters()
+    """The module has exactly these parameters. What they start from tells mistakes apart."""
+    found = {name: str(tuple(item.shape)) for name, item in module.parameters().items()}
+    _expect_shapes(found, shapes)
+
+
+def _expect_shapes(found: dict[str, str], shapes: Shapes) -> None:
     for name, shape in shapes.items():
         if name not in found:
             fail(
@@ -208,10 +212,10 @@ def _expect_parameters(module: Answer, shapes: Shapes) -> None:
                 ),
                 next_step=_("Print the names: [name for name, _ in module.named_parameters()]."),
             )
-        if list(found[name].shape) != shape:
+        if found[name] != str(tuple(shape)):
             fail(
                 seen=_("{name} has shape {found}; expected {wanted}.").format(
-                    name=name, found=tuple(found[name].shape), wanted=tuple(shape)
+                    name=name, found=found[name], wanted=tuple(shape)
                 ),
                 cause=_("A width is not the one that was given, or two widths are swapped."),
                 next_step=_("Compare the module's arguments with the docstring's attributes."),
@@ -232,7 +236,7 @@ def _near_one(x: Tensor) -> Tensor:
 
 def _load(module: Answer, shapes: Shapes, cases: Cases) -> dict[str, Tensor]:
     """Put random weights into a module in evaluation; return them. Gains lie around 1."""
-    _expect_parameters(module, shapes)
+    _expect_shapes(module.shapes(), shapes)
     state = {}
     for name, shape in shapes.items():
         if "norm" in name and name.endswith("weight"):

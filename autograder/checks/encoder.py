@@ -170,8 +170,12 @@ def _encoder_shapes(
 
 
 def _expect_parameters(module: Answer, shapes: dict[str, list[int]]) -> None:
-    """The module has exactly these parameters."""
-    found = module.parameters()
+    """The module has exactly these parameters. What they start from tells mistakes apart."""
+    found = {name: str(tuple(item.shape)) for name, item in module.parameters().items()}
+    _expect_shapes(found, shapes)
+
+
+def _expect_shapes(found: dict[str, str], shapes: dict[str, list[int]]) -> None:
     for name, shape in shapes.items():
         if name not in found:
             fail(
@@ -182,10 +186,10 @@ def _expect_parameters(module: Answer, shapes: dict[str, list[int]]) -> None:
                 ),
                 next_step=_("Print the names: [name for name, _ in module.named_parameters()]."),
             )
-        if list(found[name].shape) != shape:
+        if found[name] != str(tuple(shape)):
             fail(
                 seen=_("{name} has shape {found}; expected {wanted}.").format(
-                    name=name, found=tuple(found[name].shape), wanted=tuple(shape)
+                    name=name, found=found[name], wanted=tuple(shape)
                 ),
                 cause=_("A width is not the one that was given, or two widths are swapped."),
                 next_step=_("Compare the module's arguments with the docstring's attributes."),
@@ -212,7 +216,7 @@ def _silenced(state: dict[str, Tensor], names: str) -> dict[str, Tensor]:
 
 def _load(module: Answer, shapes: dict[str, list[int]], cases: Cases) -> dict[str, Tensor]:
     """Put random weights into a module; return them. Gains lie around 1."""
-    _expect_parameters(module, shapes)
+    _expect_shapes(module.shapes(), shapes)
     state = {}
     for name, shape in shapes.items():
         if "norm." in name and name.endswith("weight"):

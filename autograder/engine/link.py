@@ -34,6 +34,7 @@ T = TypeVar("T")
 Ask = Callable[[dict[str, Any]], dict[str, Any]]
 _PART = 2**16
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")  # of a function of torch
+_SHAPE = re.compile(r"\((\d+,|\d+(, \d+)+)?\)")
 _MAX_FILES = 2_048
 _INTEGERS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8})
 _CORES = os.cpu_count() or 1
@@ -502,6 +503,10 @@ def _reply_is_well_formed(op: Any, reply: Any) -> bool:
     if "value" not in reply or not reply.keys() <= {"value", "grads", "args", "meter", "forbidden"}:
         return False
     if op in ("state", "parameters") and not _holds(reply["value"], Tensor):
+        return False
+    if op == "shapes" and not (
+        _holds(reply["value"], str) and all(map(_SHAPE.fullmatch, reply["value"].values()))
+    ):
         return False
     return (
         _holds(reply.get("grads", {}), Tensor, type(None))

@@ -14,6 +14,8 @@ Requests (``op`` and its fields):
     output; by default ones), ``of`` (which item of a tuple is differentiated), ``echo`` (return the
     arguments as they are after the call), ``meter`` (return what :mod:`autograder.guest.meter`
     counted).
+``parameters`` / ``shapes``
+    a module's parameters by name; their shapes as text, such as ``(3, 4)``.
 ``state`` / ``load`` / ``train``
     a module's ``state_dict``, loading into it (fields ``state`` and ``strict``), its mode (``on``).
 ``fixture``
@@ -134,6 +136,10 @@ class Executor:
     def _do_parameters(self, request: dict[str, Any]) -> dict[str, Any]:
         module = self._module(request)
         return {"value": to_plain(dict(module.named_parameters()))}
+
+    def _do_shapes(self, request: dict[str, Any]) -> dict[str, Any]:
+        module = self._module(request)
+        return {"value": {str(n): str(tuple(p.shape)) for n, p in module.named_parameters()}}
 
     def _do_load(self, request: dict[str, Any]) -> dict[str, Any]:
         module, state, strict = self._module(request), request["state"], request.get("strict", True)
