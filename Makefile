@@ -116,7 +116,7 @@ verify: $(READY)  ## the graders graded: right answers pass, wrong ones fail as 
 	$(PY) -m autograder verify --seeds $(SEEDS)
 
 pytest: $(BOOK)
-	$(PY) -m pytest -n 2 --dist loadfile
+	$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 nbval: $(READY)  ## run the worked notebooks again and compare their outputs
 	$(PY) -m pytest -p tests.notebooks.text_only --nbval --nbval-sanitize-with tests/nbval.cfg \

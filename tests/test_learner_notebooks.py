@@ -99,12 +99,12 @@ def test_plain_nbconvert_runs_it(tree: Path, tmp_path: Path) -> None:
     assert "✘ `shifted` is not answered yet" in (tmp_path / "tiny.ipynb").read_text("utf-8")
 
 
-def nbval(notebook: Path) -> subprocess.CompletedProcess[str]:
-    """Compare a notebook as `make nbval` does."""
+def nbval(*notebooks: Path) -> subprocess.CompletedProcess[str]:
+    """Compare notebooks as `make nbval` does."""
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider",
          "-p", "tests.notebooks.text_only", "--nbval",
-         "--nbval-sanitize-with", "tests/nbval.cfg", str(notebook)],
+         "--nbval-sanitize-with", "tests/nbval.cfg", *map(str, notebooks)],
         cwd=ROOT, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
 
@@ -114,14 +114,18 @@ def test_nbval_accepts_the_worked_notebook_and_sees_a_changed_output(
     tree: Path, tmp_path: Path
 ) -> None:
     worked = tree / "solutions" / "notebooks" / "tiny.ipynb"
-    same = nbval(worked)
-    assert same.returncode == 0, same.stdout
-    for old, new in (("tensor(-2.)", "tensor(-3.)"), ("1.5 of 1.5", "1.4 of 1.5")):
-        text = worked.read_text("utf-8")
+    text = worked.read_text("utf-8")
+    changes = (("tensor(-2.)", "tensor(-3.)"), ("1.5 of 1.5", "1.4 of 1.5"))
+    for old, new in changes:
         assert text.count(old) == 1
-        changed = tmp_path / "changed.ipynb"
-        changed.write_text(text.replace(old, new), "utf-8")
-        assert nbval(changed).returncode == 1
+        text = text.replace(old, new)
+    changed = tmp_path / "changed.ipynb"
+    changed.write_text(text, "utf-8")
+    done = nbval(worked, changed)
+    assert done.returncode == 1
+    # the two cells that were changed, and no other of either notebook
+    assert done.stdout.count("\nFAILED ") == len(changes), done.stdout
+    assert all(new in done.stdout for _old, new in changes), done.stdout
 
 
 @pytest.mark.usefixtures("_in_tree")
