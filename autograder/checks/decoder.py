@@ -1276,8 +1276,8 @@ STACK_STEP = _(
 @decoder.check(points=0.5)
 def has_n_layers_and_a_last_norm(answer: Answer, cases: Cases) -> None:
     """N layers with weights of their own; a last norm with pre-norm, none with post-norm."""
-    D, H, F, N = 8, 2, 10, 3
-    for norm_first, cross in ((True, True), (False, False)):
+    D, H, F = 8, 2, 10
+    for norm_first, cross, N in ((True, True, 3), (False, False, 1)):
         found = answer(D, H, F, N, norm_first=norm_first, cross=cross)
         _expect_parameters(found, _decoder_shapes(D, F, N, cross=cross, norm_first=norm_first))
 
@@ -2775,10 +2775,10 @@ def _language_logits(
 def has_no_encoder_and_no_cross_attention(answer: Answer, cases: Cases) -> None:
     """The parameters: an embedding, a decoder without cross-attention, an output map."""
     _B, _T, _S, H, D, F = _sizes(cases)
-    for norm_first in (True, False):
+    for norm_first, N in ((True, 2), (False, 1)):
         _expect_parameters(
-            answer(13, D, H, F, 2, norm_first=norm_first),
-            _language_shapes(13, D, F, 2, norm_first=norm_first),
+            answer(13, D, H, F, N, norm_first=norm_first),
+            _language_shapes(13, D, F, N, norm_first=norm_first),
         )
 
 
