@@ -1,38 +1,50 @@
-"""Feedback pages: what nbconvert would write, in less time."""
+"""Feedback pages: what they hold, that nothing of a learner's runs in them, how they are read."""
 
 from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import nbformat
 import pytest
 from bs4 import BeautifulSoup
 from nbconvert.exporters import HTMLExporter
 from nbgrader import converters
-from traitlets.config import Config
+from test_site_book import CONTRAST, UNNAMED, browser, look  # noqa: F401 — fixtures, by their names
 
+from autograder.formulas import MOST
 from autograder.gradebook.course import load
 from autograder.gradebook.feedback import FeedbackPages
+from autograder.gradebook.prose import formula, prose
+from autograder.gradebook.safe import safe_markup
 
 TEMPLATES = Path(converters.__file__).parents[1] / "server_extensions/formgrader/templates"
 PICTURE = "iVBORw0KGgo="  # nobody looks into it
 MARKDOWN = (
-    "# Scores\n\n$q^\\top k$ and `code`, a [link](https://example.org)",
+    "# Scores\n\nSome `code`, a [link](https://example.org)",
     "| a | b |\n|-|-|\n| 1 | 2 |",
     "<img src='x.png'> ![](y.png) ![seen](z.png)\n\n<p>1 < 2 & <b>bold</b></p>",
-    "$$\n\\sum_i a_i < b\n$$",
 )
+FORMULAS = (
+    "## The $q^\\top k$ of it\n\nHere $q^\\top k$, ![of $z$](z.png) and <code>$y$</code>",
+    "$$\n\\sum_i a_i < b\n$$",
+    "\\begin{align}\na &= b \\\\\nc &= d\n\\end{align}",
+)
+
+
+def graded(cell: Any, **info: Any) -> Any:
+    known = {"grade": False, "solution": False, "comment": None, "grade_id": "x", "locked": False}
+    cell.metadata["nbgrader"] = {**known, **info}
+    return cell
 
 
 @pytest.fixture
 def notebook() -> Any:
     nb = nbformat.v4.new_notebook(metadata={"language_info": {"name": "python"}})
-    for text in MARKDOWN:
-        nb.cells.append(nbformat.v4.new_markdown_cell(text))
+    nb.cells += [nbformat.v4.new_markdown_cell(text) for text in MARKDOWN]
     attached = nbformat.v4.new_markdown_cell("![](attachment:p.png)")
     attached.attachments = {"p.png": {"image/png": PICTURE}}
     code = nbformat.v4.new_code_cell("%%bash\necho 'a < b'")
@@ -40,36 +52,178 @@ def notebook() -> Any:
     shown = nbformat.v4.new_output(
         "display_data", {"text/html": "<p>seen<img src='x.png'></p>", "text/plain": "seen"}
     )
-    nb.cells += [attached, code, nbformat.v4.new_code_cell("x = 'é' < 3", outputs=[shown])]
+    picture = nbformat.v4.new_output("display_data", {"image/png": PICTURE})
+    outputs = [shown, picture]
+    nb.cells += [attached, code, nbformat.v4.new_code_cell("x = 'é' < 3", outputs=outputs)]
     for cell in nb.cells:
-        cell.metadata["nbgrader"] = {"grade": False, "solution": False, "comment": None}
+        graded(cell)
     return nb
 
 
-def page(exporter: type[HTMLExporter], nb: Any, template: str = "feedback") -> str:
-    config = load() if template == "formgrade" else Config()
-    config.HTMLExporter.template_name = template
-    config.HTMLExporter.extra_template_basedirs = [str(TEMPLATES)]
-    css = "node_modules/bootstrap/dist/css"
-    config.HTMLExporter.extra_template_paths = [str(TEMPLATES.parent / "static" / css)]
+@pytest.fixture
+def exercises(notebook: Any) -> Any:
+    """The notebook with formulas, and with two exercises; the first has a comment."""
+    new = nbformat.v4
+    notebook.cells += [graded(new.new_markdown_cell(text)) for text in FORMULAS]
+    for name, score, comment in (("one_<b>", 1.5, "See $x^2$."), ("two", 2.0, None)):
+        answer = new.new_code_cell(f"def {name[:3]}():\n    return 'a long line'  # {'long ' * 30}")
+        check = new.new_code_cell(f"check('{name}')")
+        check.outputs = [
+            new.new_output("display_data", {"text/html": f"<p>{name[:3]} was looked at</p>"}),
+            new.new_output("error", ename="E", evalue="", traceback=["\x1b[1;31mE\x1b[0m: a"]),
+            new.new_output("stream", name="stdout", text="a word " * 40),
+            new.new_output("execute_result", {"text/plain": "777.0"}),
+        ]
+        notebook.cells += [
+            graded(answer, solution=True, grade_id=name, comment=comment),
+            graded(check, grade=True, grade_id=f"{name}-check", score=score, points=2.0),
+        ]
+    return notebook
+
+
+def page(exporter: type[HTMLExporter], nb: Any, template: str = "", late: float = 0.0) -> str:
+    config = load()
+    if template:
+        config.HTMLExporter.template_name = template
+        config.HTMLExporter.extra_template_basedirs = [str(TEMPLATES)]
+        css = "node_modules/bootstrap/dist/css"
+        config.HTMLExporter.extra_template_paths = [str(TEMPLATES.parent / "static" / css)]
     made = exporter(config=config)
-    graded = {"notebook": "scores", "score": 1, "max_score": 2, "late_penalty": 0}
-    resources = {"nbgrader": graded, "index": 0, "total": 1}
+    grades = {"notebook": "scores & <more>", "score": 3.5, "max_score": 4.0, "late_penalty": late}
+    resources = {"nbgrader": grades, "index": 0, "total": 1}
     made.from_notebook_node(nb, resources)  # the second time much is known
     return str(made.from_notebook_node(nb, resources)[0])
 
 
-def elements(html: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every element, and the text before it."""
-    for element in BeautifulSoup(html, "html.parser").find_all(True):
-        yield element.name, {**element.attrs, "text": element.get_text()}
+def parsed(nb: Any, **options: Any) -> BeautifulSoup:
+    return BeautifulSoup(page(FeedbackPages, nb, **options), "html.parser")
 
 
-def test_a_page_is_what_nbconvert_writes(notebook: Any) -> None:
-    ours = list(elements(page(FeedbackPages, notebook)))
-    assert len(ours) > 50
-    assert ours == list(elements(page(HTMLExporter, notebook)))
+# --- what is on a page --------------------------------------------------------------------------
 
+
+def test_a_page_holds_what_nbconvert_would_write(notebook: Any) -> None:
+    stock = BeautifulSoup(page(HTMLExporter, notebook, "feedback"), "html.parser")
+    ours = parsed(notebook)
+
+    def held(soup: BeautifulSoup, cells: str) -> list[str]:
+        return [" ".join(item.get_text().split()) for item in soup.select(cells)]
+
+    assert held(ours, ".cell.prose") == held(stock, ".text_cell_render")
+    assert held(ours, ".highlight") == held(stock, ".highlight")
+    assert held(ours, ".html") == held(stock, ".output_html")
+    for name, attribute in (("img", "src"), ("a", "href")):
+        found = [item.get(attribute) for item in stock.select(f"#notebook {name}")]
+        kept = [item.get(attribute) for item in ours.select(f"main {name}")]
+        assert len(found) >= 2
+        assert kept == found
+
+
+def test_points_stand_at_the_top_and_lead_to_their_cells(exercises: Any) -> None:
+    soup = parsed(exercises)
+    assert soup.html is not None
+    assert soup.html["lang"] == "en"
+    assert "scores & <more>" in soup.title.get_text()  # type: ignore[union-attr]
+    assert [item.get_text() for item in soup.find_all("h1")] == ["Feedback on scores & <more>"]
+    assert soup.select_one("body > header .total").get_text() == "3.5 of 4 points"  # type: ignore[union-attr]
+    assert len(soup.select("body > main")) == 1
+    rows = [
+        [" ".join(cell.get_text().split()) for cell in row.find_all(["th", "td"])]
+        for row in soup.select("header nav tbody tr")
+    ]
+    assert rows == [["one_<b>", "1.5 of 2", "Comment on one_<b>"], ["two", "2 of 2 ✔", ""]]
+    ids = [item["id"] for item in soup.select("[id]")]
+    assert len(ids) == len(set(ids))
+    links = [unquote(link["href"][1:]) for link in soup.select('a[href^="#"]')]
+    assert {"one_<b>-check", "comment-one_<b>", "two-check", "points"} <= set(links)
+    assert set(links) <= set(ids)
+    for section in soup.select("section.graded"):
+        assert soup.find(id=section["aria-labelledby"]) is not None
+    check = soup.find(id="one_<b>-check")
+    assert "1.5 of 2 points" in check.get_text()  # type: ignore[union-attr]
+    assert "777" not in soup.get_text()  # the points once more, for nbgrader
+
+
+def test_a_penalty_is_told(exercises: Any) -> None:
+    assert "late" not in parsed(exercises).header.get_text()  # type: ignore[union-attr]
+    assert "late: 0.25" in parsed(exercises, late=0.25).header.get_text()  # type: ignore[union-attr]
+
+
+def test_what_scrolls_is_reached_by_the_keyboard(exercises: Any) -> None:
+    soup = parsed(exercises)
+    scrolling = soup.select("pre, .scroll, .equation")
+    assert len(scrolling) > 10
+    assert [item for item in scrolling if item.get("tabindex") != "0"] == []
+    tables = soup.select("main table")
+    assert tables
+    assert all(table.parent["class"] == ["scroll"] for table in tables)  # type: ignore[index]
+
+
+def test_every_picture_has_a_text(notebook: Any) -> None:
+    pictures = parsed(notebook).find_all("img")
+    assert len(pictures) >= 6
+    assert all(picture.has_attr("alt") for picture in pictures)
+
+
+def test_an_element_left_open_ends_with_its_cell(notebook: Any) -> None:
+    open_one = nbformat.v4.new_markdown_cell("</div></div><div><table><b>never closed")
+    notebook.cells.insert(1, graded(open_one))
+    text = page(FeedbackPages, notebook)
+    cell = BeautifulSoup(text, "html.parser").select(".cell.prose")[1]
+    assert cell.get_text().strip() == "never closed"
+    assert text.count("<div") == text.count("</div>")
+
+
+# --- formulas -----------------------------------------------------------------------------------
+
+
+def test_formulas_are_mathml(exercises: Any) -> None:
+    soup = parsed(exercises)
+    inline, display = soup.select(".formula > math"), soup.select(".equation > math")
+    assert [item.get_text() for item in inline] == ["q⊤k", "q⊤k", "x2"]
+    assert [item.get("display") for item in display] == ["block", "block"]
+    assert len(display[1].find_all("mtr")) == 2
+    assert "\\" not in soup.select_one("main").get_text()  # type: ignore[union-attr]
+
+
+def test_a_formula_in_an_attribute_or_in_code_stays_text() -> None:
+    soup = BeautifulSoup(prose(FORMULAS[0]), "html.parser")
+    assert soup.img["alt"] == "of $z$"  # type: ignore[index]
+    assert soup.code.get_text() == "$y$"  # type: ignore[union-attr]
+    assert soup.h3["id"] == "The-$q^\\top-k$-of-it"  # type: ignore[index]
+    assert len(soup.find_all("math")) == 2
+
+
+@pytest.mark.parametrize(
+    "latex",
+    [
+        "\\nosuch{<b>}",
+        "\\frac{1}{",
+        "a & b",
+        "\\eqref{x}",  # a link
+        "x" * (MOST + 1),
+        "{" * 100_000 + "}" * 100_000,  # would end the converter, and the process with it
+        "a\udc80b",  # half a character
+        "\x0b",
+    ],
+    ids=lambda latex: latex[:8],
+)
+@pytest.mark.parametrize("display", [False, True], ids=["inline", "display"])
+def test_a_formula_that_cannot_be_converted_stays_text(latex: str, display: bool) -> None:
+    fence = "$$" if display else "$"
+    soup = BeautifulSoup(prose(f"before {fence}{latex}{fence} after"), "html.parser")
+    assert soup.find(["math", "b"]) is None
+    assert soup.code.get_text() == fence + latex + fence  # type: ignore[union-attr]
+    assert soup.get_text().split()[0] == "before"
+    assert soup.get_text().split()[-1] == "after"
+
+
+def test_markdown_that_nobody_would_read_is_shown_as_it_is() -> None:
+    assert "end" in prose("> " * 3000 + "*_" * 3000 + "end")
+    assert "gone.png" in prose("![](attachment:gone.png)")
+
+
+# --- nothing of a learner's runs ----------------------------------------------------------------
 
 HARMFUL = (
     "Hello <script>alert(1)</script> <img src=x onerror=alert(1)>",
@@ -78,17 +232,25 @@ HARMFUL = (
     "<a href='da\tta:text/html,<script>alert(1)</script>'>b</a> <p style='background:url(x)'>c</p>",
     "<form action=x><input formaction=y></form> <meta http-equiv=refresh content='0;url=x'>",
     "<object data=x></object> <embed src=x> <base href=x> <link rel=stylesheet href=x>",
+    "<math><maction actiontype='statusline#x' xlink:href='javascript:alert(1)'>m</maction></math>",
+    "<math href='javascript:alert(1)'><mtext><img src=x onerror=alert(1)></mtext></math>",
+    "<math><semantics><annotation-xml encoding='text/html'><script>alert(1)</script>"
+    "</annotation-xml></semantics></math>",
+    "$\\href{javascript:alert(1)}{x}$ $\\text{<script>alert(1)</script>}$ $<math href='x'>$",
+    "![$x$ \" onerror=alert(1) x=\"](y.png '$x$')",
+    "<a title='$x$ <img src=x onerror=alert(1)>'>d</a>",
+    "<p title='<table onclick=alert(1)>'>e</p> <p title='<pre onclick=x>'>f</p> <pre>g</pre>",
+    "<p style='list-style:url(x)'>g</p> <p style='list-style:\\75rl(x)'>h</p>",
 )
 
 
 @pytest.mark.parametrize("place", ["markdown", "output", "markdown output", "isolated", "comment"])
 @pytest.mark.parametrize(
-    ("exporter", "template"), [(FeedbackPages, "feedback"), (HTMLExporter, "formgrade")]
+    ("exporter", "template"), [(FeedbackPages, ""), (HTMLExporter, "formgrade")]
 )
 def test_nothing_of_a_learners_runs(
     notebook: Any, exporter: type[HTMLExporter], template: str, place: str
 ) -> None:
-    state = {"grade": False, "solution": True, "comment": None, "grade_id": "x", "locked": False}
     before = page(exporter, notebook, template)
     for text in HARMFUL:
         cell = nbformat.v4.new_code_cell("1")
@@ -98,8 +260,9 @@ def test_nothing_of_a_learners_runs(
         elif place in kind:
             cell.outputs = [nbformat.v4.new_output("display_data", {kind[place]: text})]
             cell.outputs[0].metadata = {"text/html": {"isolated": place == "isolated"}}
-        cell.metadata["nbgrader"] = {**state, "comment": text if place == "comment" else None}
-        notebook.cells.append(cell)
+        notebook.cells.append(
+            graded(cell, solution=True, comment=text if place == "comment" else None)
+        )
     after = page(exporter, notebook, template)
     if place == "isolated":
         for inner in re.findall('data:text/html;base64,([^"]*)', after):
@@ -112,27 +275,94 @@ def harmful(html: str) -> tuple[int, ...]:
     """How many scripts, frames and so on a page has, handlers, and addresses that run."""
     soup = BeautifulSoup(html, "html.parser")
     names = ("script", "iframe", "svg", "form", "input", "object", "embed", "base", "meta", "link")
+    foreign = ("maction", "semantics", "annotation-xml", "mglyph")
     attributes = [(n, str(v)) for item in soup.find_all(True) for n, v in item.attrs.items()]
-    addresses = [re.sub(r"\s", "", value) for name, value in attributes if name == "href"]
+    addresses = [re.sub(r"\s", "", value) for name, value in attributes if name.endswith("href")]
     return (
-        *(len(soup.find_all(name)) for name in names),
+        *(len(soup.find_all(name)) for name in names + foreign),
+        len([item for item in soup.select("math *") if item.name in ("a", "img")]),
+        sum(item.parent["class"] not in (["formula"], ["equation"]) for item in soup("math")),  # type: ignore[index]
         sum(name.startswith("on") or name in ("srcdoc", "formaction") for name, _ in attributes),
-        sum(address.startswith(("javascript:", "data:")) for address in addresses),
-        sum("url(" in value for name, value in attributes if name == "style"),
+        sum(address.startswith(("javascript:", "data:text")) for address in addresses),
+        sum("url(" in value or "\\" in value for name, value in attributes if name == "style"),
     )
 
 
-def test_every_picture_has_a_text(notebook: Any) -> None:
-    pictures = BeautifulSoup(page(FeedbackPages, notebook), "html.parser").find_all("img")
-    assert len(pictures) >= 5
-    assert all(picture.has_attr("alt") for picture in pictures)
+def test_of_a_formula_only_what_is_known_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    for bad in (
+        "<math><mi href='x'>a</mi></math>",
+        "<math><maction>a</maction></math>",
+        "<math><mi onclick='x'>a</mi></math>",
+        "<math><mi style='background:url(x)'>a</mi></math>",
+        "<math><mi>a</math>",
+    ):
+        monkeypatch.setattr("autograder.gradebook.prose.to_mathml", lambda *_, bad=bad: bad)
+        assert formula("a", False, "$a$") == '<code class="formula">$a$</code>'
 
 
-def test_an_element_left_open_ends_with_its_cell(notebook: Any) -> None:
-    open_one = nbformat.v4.new_markdown_cell("</div></div><div><table><b>never closed")
-    open_one.metadata["nbgrader"] = notebook.cells[0].metadata["nbgrader"]
-    notebook.cells.insert(1, open_one)
-    text = page(FeedbackPages, notebook)
-    start, end = text.index("never closed"), text.index("seen")
-    assert "</table></div>" in text[start:end].replace("</b>", "")
-    assert text.count("<div") == text.count("</div>")
+def test_a_page_needs_no_script_and_no_other_site(exercises: Any) -> None:
+    far = "https://example.org/x.png"
+    text = f"![far]({far}) <img src={far}> <img src='\\\\example.org/x'> <img src=//example.org/x>"
+    exercises.cells.append(graded(nbformat.v4.new_markdown_cell(text)))
+    output = nbformat.v4.new_output("display_data", {"text/html": text})
+    exercises.cells.append(graded(nbformat.v4.new_code_cell("1", outputs=[output])))
+    html = page(FeedbackPages, exercises)
+    soup = BeautifulSoup(html, "html.parser")
+    assert soup.find(["script", "iframe"]) is None
+    for name, attribute in (("link", "href"), ("img", "src")):
+        fetched = [str(item.get(attribute, "")) for item in soup.find_all(name)]
+        assert [f for f in fetched if re.match(r"(?!data:)\w+:|[/\\]{2}", f)] == []
+    styles = "".join(item.get_text() for item in soup.find_all("style"))
+    assert len(styles) > 1000
+    assert "url(" not in styles
+    assert "@import" not in styles
+    policy = soup.find("meta", attrs={"http-equiv": "Content-Security-Policy"})
+    assert str(policy["content"]).startswith("default-src 'none';")  # type: ignore[index]
+    assert soup.select_one(f'main a[href="{far}"]') is not None  # a link is left of the picture
+
+
+def test_the_layout_of_a_report_gets_through() -> None:
+    from autograder.learner.report import Line, Report
+
+    report = Report("title", [Line("text", True, ("detail",), ("https://example.org", "more"))])
+    kept = BeautifulSoup(safe_markup(report.html()), "html.parser")
+    asked = BeautifulSoup(report.html(), "html.parser")
+    for ours, theirs in zip(kept.find_all(True), asked.find_all(True), strict=True):
+        given = {key: re.sub(r"\s|;$", "", str(value)) for key, value in theirs.attrs.items()}
+        assert {key: re.sub(r"\s|;$", "", str(v)) for key, v in ours.attrs.items()} == given
+    assert "margin" not in safe_markup('<p style="margin-left: -99em">over there</p>')
+
+
+# --- in a browser -------------------------------------------------------------------------------
+
+SCROLLS = "document.documentElement.scrollWidth > innerWidth"
+
+
+@pytest.mark.browser
+def test_a_page_is_readable_on_a_phone_and_in_the_dark(
+    look: Any,  # noqa: F811
+    exercises: Any,
+    tmp_path: Path,
+) -> None:
+    wide = "| " + " | ".join(["a wide column"] * 12) + " |\n|" + "-|" * 12 + "\n"
+    for text in (
+        wide,
+        "$$" + "+".join(f"x_{{{i}}}" for i in range(80)) + "$$",
+        "$\\hspace{99em}x$",
+    ):
+        exercises.cells.append(graded(nbformat.v4.new_markdown_cell(text)))
+    html = nbformat.v4.new_output("display_data", {"text/html": "<p style='color:black'>ink</p>"})
+    exercises.cells.append(graded(nbformat.v4.new_code_cell("1", outputs=[html])))
+    for name in "xyz":
+        (tmp_path / f"{name}.png").write_bytes(base64.b64decode(PICTURE))
+    path = tmp_path / "scores.html"
+    path.write_text(page(FeedbackPages, exercises), encoding="utf-8")
+    for scheme in ("light", "dark"):
+        [tab] = look(path.as_uri(), viewport={"width": 390, "height": 800}, color_scheme=scheme)
+        assert tab.evaluate(SCROLLS) is False
+        assert tab.evaluate(CONTRAST) == []
+        assert tab.evaluate(UNNAMED) == []
+        drawn = tab.evaluate(
+            "document.querySelector('.formula msup').getBoundingClientRect().width"
+        )
+        assert drawn > 0

@@ -11,7 +11,11 @@
 ``books``
     grades and comments of a whole class into the gradebook;
 ``feedback``
-    the pages of ``nbgrader generate_feedback``, faster;
+    the pages of ``nbgrader generate_feedback``, whose layout is in ``templates/``;
+``prose``
+    Markdown and outputs on them: formulas as MathML, nothing that needs a script;
+``safe``
+    takes out of HTML what could run or fetch something;
 ``export``
     grades as CSV that a spreadsheet cannot mistake for formulas;
 ``command``

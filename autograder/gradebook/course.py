@@ -17,9 +17,10 @@ from autograder.submissions.template import notebook_path
 ROOT = chapters.ROOT
 COURSE = Path(os.environ.get("COURSE_FOLDER", ROOT / "_nbgrader"))
 OURS = "autograder.gradebook"
+TEMPLATES = Path(__file__).with_name("templates")
 SAFE_FILTERS = {
-    "clean_html": f"{OURS}.feedback.safe_markup",
-    "strip_files_prefix": f"{OURS}.feedback.safe_markdown",
+    "clean_html": f"{OURS}.safe.safe_markup",
+    "strip_files_prefix": f"{OURS}.safe.safe_markdown",
 }
 """Filters of nbconvert's templates that let no script of a learner's through."""
 
@@ -59,6 +60,10 @@ def configure(c: Any, root: Path = COURSE) -> None:
         "nbgrader.preprocessors.AssignLatePenalties",
     ]
     c.GenerateFeedback.exporter_class = f"{OURS}.feedback.FeedbackPages"
+    # The page has style sheets of its own, so GetGrades is all that stays of what goes before it.
+    c.GenerateFeedback.preprocessors = ["nbgrader.preprocessors.GetGrades"]
+    c.FeedbackPages.template_name = "feedback_page"
+    c.FeedbackPages.extra_template_basedirs = [str(TEMPLATES)]
     # The formgrader's pages are nbconvert's own; what learners wrote may not run there either.
     c.HTMLExporter.sanitize_html = True
     c.HTMLExporter.filters = SAFE_FILTERS

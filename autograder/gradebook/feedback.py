@@ -1,97 +1,104 @@
-"""nbgrader's feedback pages, written faster: what most submissions share is rendered once.
+"""nbgrader's feedback pages: readable anywhere, and what most submissions share is rendered once.
 
 nbconvert parses each finished page a second time, to give pictures a text and to make cells of its
-own layout focusable; that takes more than half of the time. nbgrader's page has another layout, and
-only markdown and outputs can bring a picture, so here the pieces are looked at, not the page.
-
-What a learner wrote is shown to others, so nothing of it may run there. Neither nbgrader's
-templates nor nbconvert, unless it is told to, take scripts out of it; the filters here do.
+own layout focusable; that takes more than half of the time. Here the pieces are looked at, not the
+page. The page's layout is in ``templates/feedback_page``.
 """
 
 from __future__ import annotations
 
-import html
-import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import bleach  # type: ignore[import-untyped]
-from bleach.css_sanitizer import CSSSanitizer  # type: ignore[import-untyped]
-from bs4 import BeautifulSoup
-from jinja2 import pass_context
 from nbconvert.exporters import HTMLExporter
 from nbconvert.exporters.templateexporter import TemplateExporter
-from nbconvert.filters import Highlight2HTML, strip_files_prefix
+from nbconvert.filters import Highlight2HTML
 from nbconvert.filters.widgetsdatatypefilter import WidgetsDataTypeFilter
 from traitlets import default
 
-from autograder.i18n import _
-
-_KEPT = 4096  # pieces; a chapter's notebook has some 150, most of which all learners share
-_PICTURE_WITHOUT_TEXT = re.compile(r"<img\b(?![^>]*\salt\s*=)", re.IGNORECASE)
-
-
-_TAGS = """
-a abbr b blockquote br caption cite code col colgroup dd del details dfn div dl dt em figcaption
-figure h1 h2 h3 h4 h5 h6 hr i img ins kbd li mark ol p pre q s samp small span strong sub summary
-sup table tbody td tfoot th thead tr u ul var
-"""
-_ATTRIBUTES = """
-alt align border cellpadding cellspacing class colspan height href id name open rel rowspan scope
-src start style target title valign width
-"""
-_INVISIBLE = re.compile(r"[\x00-\x20\x7f-\xa0\s]+")
-_CSS = CSSSanitizer()
+from autograder.gradebook.prose import prose, shown
+from autograder.gradebook.safe import KEPT, safe_markdown, safe_markup
+from autograder.i18n import LANGUAGE, _
+from autograder.submissions.template import CHECK
 
 
-def _is_allowed(tag: str, name: str, value: str) -> bool:
-    if name not in _ATTRIBUTES.split():
-        return False
-    # a picture may stand in the page itself; behind a link such data would be a page of its own
-    address = _INVISIBLE.sub("", html.unescape(value)).lower()
-    return tag == "img" or not address.startswith("data:")
+@dataclass
+class Exercise:
+    """A row of the table at the top of a page.
+
+    Attributes:
+        name: the function, or the graded cell's id.
+        place: the id of the cell with the points; "" if there is none.
+        score: points; None where the cell is not graded.
+        most: points that could be had.
+        comment: the id of the cell that is commented on; "" if there is none.
+    """
+
+    name: str
+    place: str = ""
+    score: float | None = None
+    most: float = 0.0
+    comment: str = ""
 
 
-@lru_cache(_KEPT)
-def without_scripts(markup: str) -> str:
-    """HTML in which nothing runs: other elements stand there as text, other attributes are gone."""
-    return bleach.clean(
-        markup,
-        tags=_TAGS.split(),
-        attributes=_is_allowed,
-        protocols=("http", "https", "mailto", "data", "attachment"),
-        css_sanitizer=_CSS,
-    )
+def exercise(grade_id: str) -> str:
+    """The exercise that a cell with this id belongs to."""
+    return str(grade_id).removesuffix(CHECK)
 
 
-def safe_markup(markup: Any) -> str:
-    """In place of nbconvert's ``clean_html``, which leaves no paragraph and no picture."""
-    return without_scripts(markup.decode() if isinstance(markup, bytes) else str(markup))
+def exercises(nb: Any) -> list[Exercise]:
+    """What is graded or commented on in a notebook, in its order.
+
+    Args:
+        nb: a notebook with points and comments, as nbgrader's ``GetGrades`` leaves it.
+    """
+    found: dict[str, Exercise] = {}
+    for cell in nb.cells:
+        info = cell.metadata.get("nbgrader") or {}
+        place = info.get("grade_id", "")
+        name = exercise(place)
+        if info.get("comment"):
+            found.setdefault(name, Exercise(name)).comment = place
+        if info.get("grade") or info.get("task"):
+            row = found.setdefault(name, Exercise(name))
+            row.place = place
+            row.score = float(info.get("score") or 0)
+            row.most = float(info.get("points") or 0)
+    return list(found.values())
 
 
-def safe_markdown(markup: str) -> str:
-    """In place of ``strip_files_prefix``, the last thing that nbgrader does to markdown."""
-    return without_scripts(strip_files_prefix(markup))
+def points(number: float) -> str:
+    """``number`` with as many digits as it needs, two behind the point at most."""
+    return f"{round(float(number), 2):.12g}"
 
 
 class FeedbackPages(HTMLExporter):
-    """HTML as nbgrader's template lays it out; see the module's description."""
+    """HTML as the template ``feedback_page`` lays it out; see the module's description."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._rendered = lru_cache(_KEPT)(self._render)
-        self._colored = lru_cache(_KEPT)(self._color)
+        self._colored = lru_cache(KEPT)(self._color)
 
     @default("sanitize_html")
     def _sanitizes(self) -> bool:
         return True
+
+    @default("language_code")
+    def _language(self) -> str:
+        return LANGUAGE.partition("_")[0]
 
     def default_filters(self) -> Iterable[tuple[str, Any]]:
         """See nbconvert."""
         yield from super().default_filters()
         yield "clean_html", safe_markup
         yield "strip_files_prefix", safe_markdown
+        yield "prose", prose
+        yield "shown", shown
+        yield "exercise", exercise
+        yield "exercises", exercises
+        yield "points", points
 
     def from_notebook_node(  # type: ignore[override]  # as nbconvert's own differs from its base
         self, nb: Any, resources: dict[str, Any] | None = None, **kw: Any
@@ -107,36 +114,16 @@ class FeedbackPages(HTMLExporter):
         widgets = WidgetsDataTypeFilter(
             notebook_metadata=self._nb_metadata, parent=self, resources=resources
         )
-        self.register_filter("highlight_code", self.filters.get("highlight_code", highlight_code))
+        self.register_filter("highlight_code", highlight_code)
         self.register_filter("filter_data_type", widgets)
+        self.environment.globals["_"] = _
         page, resources = TemplateExporter.from_notebook_node(self, nb, resources, **kw)
-        return _with_texts(page), resources
-
-    @pass_context
-    def markdown2html(self, context: Any, source: str) -> str:
-        """Markdown as HTML whose every element is closed: one cell cannot break the next."""
-        if context.get("cell", {}).get("attachments"):
-            return _closed(HTMLExporter.markdown2html(self, context, source))
-        path = context.get("resources", {}).get("metadata", {}).get("path", "")
-        return self._rendered(source, path if self.embed_images else "")
-
-    def _render(self, source: str, path: str) -> str:
-        return _closed(
-            HTMLExporter.markdown2html(self, {"resources": {"metadata": {"path": path}}}, source)
-        )
+        return page, resources
 
     def _color(
         self, lexer: str | None, code: str, language: str | None, magics_language: str | None
     ) -> str:
         metadata = {"magics_language": magics_language} if magics_language else None
         highlight = Highlight2HTML(pygments_lexer=lexer, parent=self)
-        return str(highlight(code, language=language, metadata=metadata))
-
-
-def _closed(markup: str) -> str:
-    return str(BeautifulSoup(markup, features="html.parser"))
-
-
-def _with_texts(page: str) -> str:
-    text = _("No description has been provided for this image")
-    return _PICTURE_WITHOUT_TEXT.sub(f'<img alt="{text}"', page)
+        colored = str(highlight(code, language=language, metadata=metadata))
+        return colored.replace("<pre>", '<pre tabindex="0">', 1)  # long lines scroll in it
