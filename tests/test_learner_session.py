@@ -10,6 +10,7 @@ import tinychapter
 import torch
 from torch import Tensor
 
+from autograder import chapters
 from autograder.learner import book, known, session
 
 
@@ -192,6 +193,24 @@ def test_status_counts_visible_points(check: Check, capsys: pytest.CaptureFixtur
 def test_status_knows_answers_from_imports(capsys: pytest.CaptureFixture[str]) -> None:
     assert "tiny:" in status(capsys, shifted=transposed)
     assert "tiny:" not in status(capsys, shifted=tinychapter.answer("shifted"))
+
+
+def test_status_takes_no_helper_for_another_chapters_exercise(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # the chapter on attention trains with a function of its own, whose name is an exercise's
+    assert "train" in chapters.exercises("embeddings")
+    monkeypatch.setattr(known, "stems", lambda: ("attention", "embeddings"))
+    known.exercises.cache_clear()
+    page = {"attention_scores": stub, "padding_mask": stub, "train": stub}
+    unchecked = status(capsys, **page)
+    assert "attention:" in unchecked
+    assert "embeddings:" not in unchecked
+    # nor where the answers are imported and only the helper is made here
+    session.hint("attention.padding_mask")
+    hinted = status(capsys, train=stub)
+    assert "attention:" in hinted
+    assert "embeddings:" not in hinted
 
 
 class TestUnderNbgrader:

@@ -80,9 +80,7 @@ def exercises_in(cells: Sequence[str]) -> list[Exercise]:
     found = [match["id"].partition(".")[0] for cell in cells for match in _CHECKED.finditer(cell)]
     stems = [stem for stem in found if stem in known.stems()]
     if not stems:
-        made = {name for cell in cells for name in _made(cell)}
-        counts = {stem: len(made & chapters.exercises(stem).keys()) for stem in known.stems()}
-        stems = [stem for stem, count in counts.items() if count and count == max(counts.values())]
+        stems = known.most_made({name for cell in cells for name in _made(cell)})
     if not stems:
         return []
     return list(chapters.exercises(max(stems, key=stems.count)).values())

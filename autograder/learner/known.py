@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import pkgutil
+from collections.abc import Set
 from functools import cache
 
 import autograder.checks
@@ -52,6 +53,15 @@ def find(exercise_id: object) -> Exercise | str:
             names=_(" or ").join(f"“{key}”" for key in near)
         )
     return line
+
+
+def most_made(names: Set[str]) -> list[str]:
+    """The chapter whose exercises most of these names are: no chapter, one, or several that tie.
+
+    One name tells nothing: a page may define a helper that is called as another page's exercise.
+    """
+    counts = {stem: len(names & chapters.exercises(stem).keys()) for stem in stems()}
+    return [stem for stem, count in counts.items() if count and count == max(counts.values())]
 
 
 def by_name(name: str) -> Exercise | None:

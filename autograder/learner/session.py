@@ -177,9 +177,8 @@ def hint(exercise_id: str) -> None:
 def status() -> None:
     """Show the points of the visible checks, and what is open, in the chapters you worked on."""
     namespace = _namespace(sys._getframe(1).f_globals)
-    stems = [
-        stem for stem in known.stems() if stem in _session.touched or _works_on(stem, namespace)
-    ]
+    met = _session.touched or set(known.most_made(_answers_in(namespace)))
+    stems = [stem for stem in known.stems() if stem in met]
     if not stems:
         print(_("Nothing is checked yet: run a cell with check(...) first."))
         return
@@ -208,13 +207,14 @@ def _status_line(
     return Line(points, passed=all(item.passed for item in result.checks))
 
 
-def _works_on(stem: str, namespace: Mapping[str, Any]) -> bool:
-    """Whether the notebook holds an answer to the chapter that was not imported from the course."""
-    return any(
-        name in namespace
-        and not str(getattr(namespace[name], "__module__", "")).startswith("solutions.")
-        for name in chapters.exercises(stem)
-    )
+def _answers_in(namespace: Mapping[str, Any]) -> set[str]:
+    """The names of exercises that the notebook holds and did not import from the course."""
+    return {
+        item.name
+        for item in known.exercises().values()
+        if item.name in namespace
+        and not str(getattr(namespace[item.name], "__module__", "")).startswith("solutions.")
+    }
 
 
 def _namespace(caller: dict[str, Any]) -> Mapping[str, Any]:
