@@ -218,6 +218,10 @@ def test_a_formula_that_cannot_be_converted_stays_text(latex: str, display: bool
     assert soup.get_text().split()[-1] == "after"
 
 
+def test_an_empty_link_has_a_text() -> None:
+    assert prose("go to [](later)").strip() == '<p>go to <a href="later">later</a></p>'
+
+
 def test_markdown_that_nobody_would_read_is_shown_as_it_is() -> None:
     assert "end" in prose("> " * 3000 + "*_" * 3000 + "end")
     assert "gone.png" in prose("![](attachment:gone.png)")

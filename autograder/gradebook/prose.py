@@ -130,9 +130,13 @@ class _Renderer(IPythonRenderer):
         # above the notebook stands the page's own
         return str(super().heading(text, min(level + 1, 6), **attrs))
 
+    def link(self, text: str, url: str, title: str | None = None) -> str:
+        # the book fills an empty link with the title of its page
+        return str(super().link(text or html.escape(url), url, title))
+
     def image(self, text: str, url: str, title: str | None = None) -> str:
         if is_elsewhere(url):
-            return str(self.link(text or html.escape(url), url, title))
+            return self.link(text, url, title)
         try:
             return str(super().image(text, url, title))
         except InvalidNotebook:  # the picture was not handed in
