@@ -11,7 +11,7 @@ PY     := $(VENV)/bin/python
 BUILD  := _build
 READY  := $(VENV)/.ready
 
-# How many seeds prove the graders; one seed of the whole course costs about 75 CPU seconds.
+# How many seeds prove the graders; one seed of the whole course costs about 70 CPU seconds.
 SEEDS ?= 20
 
 # Notebooks are run by one process each: more threads would only fight over the cores.
