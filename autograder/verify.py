@@ -194,7 +194,9 @@ def verify(
         ]
         ids += [exercise.id for exercise in found.values()]
     with ProcessPoolExecutor(workers, get_context("spawn"), initializer=_one_thread) as pool:
-        jobs = {pool.submit(_verify_by_id, item, seeds): item for item in ids}
+        # the longest first, so that the processes end together
+        order = sorted(ids, key=_size, reverse=True)
+        jobs = {pool.submit(_verify_by_id, item, seeds): item for item in order}
         results = {}
         for job in as_completed(jobs):
             results[jobs[job]] = job.result()
@@ -203,6 +205,12 @@ def verify(
     for item in ids:
         total.add(results[item])
     return total
+
+
+def _size(exercise_id: str) -> int:
+    """How many checks are run for a seed: about how long an exercise takes."""
+    exercise = chapters.exercise(exercise_id)
+    return len(exercise.checks) * len(chapters.entries(exercise))
 
 
 def _one_thread() -> None:
