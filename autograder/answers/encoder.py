@@ -3139,6 +3139,14 @@ wrong_edit(
 )
 wrong_edit(
     "EncoderLayer",
+    "cache_not_handed_on",
+    {"**attention)[0]": "bias=attention.get('bias'), rotary=attention.get('rotary'))[0]"},
+    why=_("bias and rotary are handed on by their names, and a cache is lost."),
+    see="encoder-one-layer",
+    rung=3,
+)
+wrong_edit(
+    "EncoderLayer",
     "network_drops_too",
     {
         "self.feed_forward = FeedForward(D, F, activation)": "self.feed_forward = FeedForward(D, F, activation, dropout)"

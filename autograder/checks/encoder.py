@@ -1545,7 +1545,7 @@ def _enlarged(state: dict[str, Tensor], names: tuple[str, ...]) -> dict[str, Ten
 
 @encoder_layer.check(points=0.5, hidden=True)
 def more_arguments_reach_the_attention(answer: Answer, cases: Cases) -> None:
-    """What forward does not know, such as bias and rotary, is handed on to the attention."""
+    """What forward does not know, bias, rotary and cache, is handed on to the attention."""
     layer, state, x, H = _built_layer(answer, cases)
     T = x.size(1)
     bias = cases.normal(1, T, T)
@@ -1570,6 +1570,16 @@ def more_arguments_reach_the_attention(answer: Answer, cases: Cases) -> None:
         _layer(x, larger, H, norm_first=True, mask=mask),
         atol=DEEP,
         what=_("the layer with a function for queries and keys"),
+        cause=_("Some of the further named arguments are not handed on."),
+        next_step=_("Write **attention in the call of self_attention, and not their names."),
+    )
+    larger = _enlarged(state, ("self_attention.value",))
+    cache = answer.fixture("enlarging_cache", 1.5)
+    expect_close(
+        layer.run((x, mask), {"cache": cache}).value,
+        _layer(x, larger, H, norm_first=True, mask=mask),
+        atol=DEEP,
+        what=_("the layer with a cache of keys and values"),
         cause=_("Some of the further named arguments are not handed on."),
         next_step=_("Write **attention in the call of self_attention, and not their names."),
     )

@@ -84,6 +84,23 @@ class Stream:
         self.hoarded = held > 8 * self._times * len(self._values)
 
 
+class EnlargingCache:
+    """In place of a cache of keys and values: it keeps nothing, and hands out larger values.
+
+    Args:
+        factor: values are multiplied by it.
+    """
+
+    length = 0
+
+    def __init__(self, factor: float) -> None:
+        self._factor = factor
+
+    def update(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys as they are, and larger values, each (B, H, T, d)."""
+        return k, self._factor * v
+
+
 def both_ways(function: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """An autograd function applied with ``True`` and with ``False``, before either goes back."""
     first: Tensor = function.apply(q, k, v, True)
@@ -101,6 +118,7 @@ def there_and_back(
 
 FIXTURES: dict[str, Callable[..., Any]] = {
     "both_ways": lambda: both_ways,
+    "enlarging_cache": EnlargingCache,
     "launcher": launcher,
     "linear": linear,
     "squared_error": squared_error,
