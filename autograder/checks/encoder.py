@@ -732,16 +732,17 @@ def dropout_is_on_the_hidden_numbers(answer: Answer, cases: Cases) -> None:
         else:
             ones["up.bias"] += UNIT[activation]
         layer.load(ones, strict=False)
-        start = torch.zeros(50, D)
+        start = torch.zeros(200, D)
         start[:, 0] = 1.0
         y = layer.run((start,), seed=cases.seed()).value
-        expect_tensor(y, (50, D), what=_("the result"))
+        expect_tensor(y, (200, D), what=_("the result"))
         y = y.double()
         alike = bool((y - y[:, :1]).abs().max() < 1e-4)
         # expected √(p/((1-p)F)) = 0.10, good to 0.01; √(p/(1-p)) = 0.82 if dropped all together
         varies = 0.02 < float(y[:, 0].std()) < 0.3
-        # 50 · 64 draws: the mean of 1 is good to 0.015; five times that is far from 1-p and 1/(1-p)
-        right_mean = abs(float(y[:, 0].mean()) - 1) < 0.075
+        # 200 · 64 draws: the mean of 1 is good to 0.0072; five times that is far from 1-p, 1/(1-p),
+        # and 1.12, where GELU comes after the dropout
+        right_mean = abs(float(y[:, 0].mean()) - 1) < 0.036
         expect(
             alike and varies and right_mean,
             seen=_("In training, what is dropped is not the numbers of width F."),
