@@ -20,16 +20,19 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import sys
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from autograder.i18n import _
 from autograder.memory import Memory
+
+if TYPE_CHECKING:
+    from autograder.answer import Answer
 
 CheckFunction = Callable[..., None]
 T = TypeVar("T")
@@ -318,6 +321,45 @@ def expect_items(value: Any, count: int, *, what: str) -> tuple[Any, ...]:
             next_step=_("Return exactly {what}, in this order.").format(what=what),
         )
     return tuple(value)
+
+
+def expect_parameters(module: Answer, shapes: Mapping[str, Sequence[int]]) -> None:
+    """The module has exactly these parameters. What they start from tells mistakes apart."""
+    _expect_shapes({n: str(tuple(p.shape)) for n, p in module.parameters().items()}, shapes)
+
+
+def expect_shapes(module: Answer, shapes: Mapping[str, Sequence[int]]) -> None:
+    """The same where other weights are loaded next, and what they start from does not matter."""
+    _expect_shapes(module.shapes(), shapes)
+
+
+def _expect_shapes(found: Mapping[str, str], shapes: Mapping[str, Sequence[int]]) -> None:
+    for name, shape in shapes.items():
+        wanted = str(tuple(shape))
+        if name not in found:
+            fail(
+                seen=_("There is no parameter called {name}.").format(name=name),
+                cause=_(
+                    "An attribute has another name than the docstring gives it, a module stands "
+                    "in a plain list, one module stands in two places, or a part is missing."
+                ),
+                next_step=_("Print the names: [name for name, _ in module.named_parameters()]."),
+            )
+        if found[name] != wanted:
+            fail(
+                seen=_("{name} has shape {found}; expected {wanted}.").format(
+                    name=name, found=found[name], wanted=wanted
+                ),
+                cause=_("A width is not the one that was given, or two widths are swapped."),
+                next_step=_("Compare the module's arguments with the docstring's attributes."),
+            )
+    surplus = sorted(set(found) - set(shapes))
+    expect(
+        not surplus,
+        seen=_("There are parameters too many: {names}.").format(names=", ".join(surplus[:3])),
+        cause=_("A part stands there, such as a bias or a norm, that the docstring does not name."),
+        next_step=_("Build what the docstring lists under Attributes, and nothing else."),
+    )
 
 
 def expect_close(

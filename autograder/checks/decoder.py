@@ -17,12 +17,14 @@ from autograder.checking import (
     expect,
     expect_close,
     expect_items,
+    expect_parameters,
+    expect_shapes,
     expect_tensor,
     fail,
 )
 from autograder.i18n import _
 from autograder.memory import remembered
-from autograder.trial import verdicts
+from autograder.trial import expect_refused, verdicts
 
 # Numbers that are only moved or kept stay what they are, to the last bit.
 MOVED = 0.0
@@ -195,40 +197,6 @@ def _decoder_shapes(
     return shapes
 
 
-def _expect_parameters(module: Answer, shapes: Shapes) -> None:
-    """The module has exactly these parameters. What they start from tells mistakes apart."""
-    found = {name: str(tuple(item.shape)) for name, item in module.parameters().items()}
-    _expect_shapes(found, shapes)
-
-
-def _expect_shapes(found: dict[str, str], shapes: Shapes) -> None:
-    for name, shape in shapes.items():
-        if name not in found:
-            fail(
-                seen=_("There is no parameter called {name}.").format(name=name),
-                cause=_(
-                    "An attribute has another name than the docstring gives it, a module stands "
-                    "in a plain list, one module stands in two places, or a part is missing."
-                ),
-                next_step=_("Print the names: [name for name, _ in module.named_parameters()]."),
-            )
-        if found[name] != str(tuple(shape)):
-            fail(
-                seen=_("{name} has shape {found}; expected {wanted}.").format(
-                    name=name, found=found[name], wanted=tuple(shape)
-                ),
-                cause=_("A width is not the one that was given, or two widths are swapped."),
-                next_step=_("Compare the module's arguments with the docstring's attributes."),
-            )
-    surplus = sorted(set(found) - set(shapes))
-    expect(
-        not surplus,
-        seen=_("There are parameters too many: {names}.").format(names=", ".join(surplus[:3])),
-        cause=_("A part stands there that the docstring does not name."),
-        next_step=_("Build what the docstring lists under Attributes, and nothing else."),
-    )
-
-
 @remembered
 def _near_one(x: Tensor) -> Tensor:
     return 1 + x
@@ -236,7 +204,7 @@ def _near_one(x: Tensor) -> Tensor:
 
 def _load(module: Answer, shapes: Shapes, cases: Cases) -> dict[str, Tensor]:
     """Put random weights into a module in evaluation; return them. Gains lie around 1."""
-    _expect_shapes(module.shapes(), shapes)
+    expect_shapes(module, shapes)
     state = {}
     for name, shape in shapes.items():
         if "norm" in name and name.endswith("weight"):
@@ -868,7 +836,6 @@ def _judge_test(
     right = [_right_attention, *(others if every_right else cases.shuffled(others)[:1])]
     wrong = [layer for group, _seen, _next in groups for layer in group]
     accepted, refused = verdicts(answer, cases, right=right, wrong=wrong, takes=_takes_x)
-    found = dict(zip(wrong, refused, strict=True))
     expect(
         all(accepted),
         seen=_("Your test raises AssertionError for a layer that keeps its promise."),
@@ -881,13 +848,8 @@ def _judge_test(
             "effect (1e-3)."
         ),
     )
-    for group, seen, next_step in groups:
-        expect(
-            all(found[layer] for layer in group),
-            seen=seen,
-            cause=_("No assertion of yours looks at what this one gets wrong."),
-            next_step=next_step,
-        )
+    said = [(seen, next_step) for group, seen, next_step in groups for _layer in group]
+    expect_refused(refused, said)
 
 
 @future.check(points=1)
@@ -1007,8 +969,8 @@ LAYER_STEP = _(
 def has_the_parts_of_the_docstring(answer: Answer, cases: Cases) -> None:
     """Two attentions, a feed-forward network, three residuals; without cross, one less each."""
     _B, _T, _S, H, D, F = _sizes(cases)
-    _expect_parameters(answer(D, H, F), _layer_shapes(D, F))
-    _expect_parameters(answer(D, H, F, cross=False), _layer_shapes(D, F, cross=False))
+    expect_parameters(answer(D, H, F), _layer_shapes(D, F))
+    expect_parameters(answer(D, H, F, cross=False), _layer_shapes(D, F, cross=False))
 
 
 @decoder_layer.check(points=1)
@@ -1280,7 +1242,7 @@ def has_n_layers_and_a_last_norm(answer: Answer, cases: Cases) -> None:
     D, H, F = 8, 2, 10
     for norm_first, cross, N in ((True, True, 3), (False, False, 1)):
         found = answer(D, H, F, N, norm_first=norm_first, cross=cross)
-        _expect_parameters(found, _decoder_shapes(D, F, N, cross=cross, norm_first=norm_first))
+        expect_parameters(found, _decoder_shapes(D, F, N, cross=cross, norm_first=norm_first))
 
 
 def _expect_stack(
@@ -1518,7 +1480,7 @@ def _expect_borrowed(
 @borrowed.check(points=0)
 def parts_keep_their_names(answer: Answer, cases: Cases) -> None:
     """The parts are those of the docstring, under its names."""
-    _expect_parameters(answer(8, 2, 12), _borrowed_shapes(8, 12))
+    expect_parameters(answer(8, 2, 12), _borrowed_shapes(8, 12))
 
 
 @borrowed.check(points=0.5)
@@ -2778,7 +2740,7 @@ def has_no_encoder_and_no_cross_attention(answer: Answer, cases: Cases) -> None:
     """The parameters: an embedding, a decoder without cross-attention, an output map."""
     _B, _T, _S, H, D, F = _sizes(cases)
     for norm_first, N in ((True, 2), (False, 1)):
-        _expect_parameters(
+        expect_parameters(
             answer(13, D, H, F, N, norm_first=norm_first),
             _language_shapes(13, D, F, N, norm_first=norm_first),
         )

@@ -10,7 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from autograder.answer import Answer
-from autograder.checking import Cases, Exercise, expect, expect_close, expect_tensor, fail
+from autograder.checking import (
+    Cases,
+    Exercise,
+    expect,
+    expect_close,
+    expect_parameters,
+    expect_shapes,
+    expect_tensor,
+)
 from autograder.i18n import _
 from autograder.memory import remembered
 from autograder.trial import verdicts
@@ -169,40 +177,6 @@ def _encoder_shapes(
     return shapes
 
 
-def _expect_parameters(module: Answer, shapes: dict[str, list[int]]) -> None:
-    """The module has exactly these parameters. What they start from tells mistakes apart."""
-    found = {name: str(tuple(item.shape)) for name, item in module.parameters().items()}
-    _expect_shapes(found, shapes)
-
-
-def _expect_shapes(found: dict[str, str], shapes: dict[str, list[int]]) -> None:
-    for name, shape in shapes.items():
-        if name not in found:
-            fail(
-                seen=_("There is no parameter called {name}.").format(name=name),
-                cause=_(
-                    "An attribute has another name than the docstring gives it, a module stands "
-                    "in a plain list, one module stands in two places, or a bias is missing."
-                ),
-                next_step=_("Print the names: [name for name, _ in module.named_parameters()]."),
-            )
-        if found[name] != str(tuple(shape)):
-            fail(
-                seen=_("{name} has shape {found}; expected {wanted}.").format(
-                    name=name, found=found[name], wanted=tuple(shape)
-                ),
-                cause=_("A width is not the one that was given, or two widths are swapped."),
-                next_step=_("Compare the module's arguments with the docstring's attributes."),
-            )
-    surplus = sorted(set(found) - set(shapes))
-    expect(
-        not surplus,
-        seen=_("There are parameters too many: {names}.").format(names=", ".join(surplus[:3])),
-        cause=_("A bias, a norm or a layer stands there that the docstring does not name."),
-        next_step=_("Build what the docstring lists under Attributes, and nothing else."),
-    )
-
-
 @remembered
 def _near_one(x: Tensor) -> Tensor:
     return 1 + x
@@ -216,7 +190,7 @@ def _silenced(state: dict[str, Tensor], names: str) -> dict[str, Tensor]:
 
 def _load(module: Answer, shapes: dict[str, list[int]], cases: Cases) -> dict[str, Tensor]:
     """Put random weights into a module; return them. Gains lie around 1."""
-    _expect_shapes(module.shapes(), shapes)
+    expect_shapes(module, shapes)
     state = {}
     for name, shape in shapes.items():
         if "norm." in name and name.endswith("weight"):
@@ -275,7 +249,7 @@ def starts_with_gain_one_and_shift_zero(answer: Answer, cases: Cases) -> None:
     """Fresh: weight (D,) is all ones, bias (D,) all zeros; each position has mean 0, variance 1."""
     B, T, D = cases.distinct(3, 3, 9)
     layer = answer(D)
-    _expect_parameters(layer, {"weight": [D], "bias": [D]})
+    expect_parameters(layer, {"weight": [D], "bias": [D]})
     found = layer.parameters()
     expect(
         bool((found["weight"] == 1).all()) and bool((found["bias"] == 0).all()),
@@ -498,7 +472,7 @@ def starts_with_gain_one(answer: Answer, cases: Cases) -> None:
     """Fresh: one parameter, weight (D,), all ones; the mean square of each position is 1."""
     B, T, D = cases.distinct(3, 3, 9)
     layer = answer(D)
-    _expect_parameters(layer, {"weight": [D]})
+    expect_parameters(layer, {"weight": [D]})
     expect(
         bool((layer.parameters()["weight"] == 1).all()),
         seen=_("A fresh layer's weight is not all ones."),
@@ -647,7 +621,7 @@ def has_the_maps_of_the_docstring(answer: Answer, cases: Cases) -> None:
     """up, gate and down have the shapes and biases of the docstring, for each activation."""
     D, F = cases.distinct(2, 2, 12)
     for activation in ("relu", "gelu", "swiglu"):
-        _expect_parameters(answer(D, F, activation), _feed_forward_shapes(D, F, activation))
+        expect_parameters(answer(D, F, activation), _feed_forward_shapes(D, F, activation))
 
 
 @feed_forward.check(points=1)
@@ -1563,27 +1537,20 @@ def more_arguments_reach_the_attention(answer: Answer, cases: Cases) -> None:
     def enlarge(h: Tensor, offset: int = 0) -> Tensor:
         return 1.5 * h
 
-    # What is done to queries and keys might as well be done to the maps that make them.
-    asking = ("self_attention.query", "self_attention.key")
-    larger = _enlarged(state, asking)
-    expect_close(
-        layer.run((x, mask), {"rotary": enlarge}).value,
-        _layer(x, larger, H, norm_first=True, mask=mask),
-        atol=DEEP,
-        what=_("the layer with a function for queries and keys"),
-        cause=_("Some of the further named arguments are not handed on."),
-        next_step=_("Write **attention in the call of self_attention, and not their names."),
-    )
-    larger = _enlarged(state, ("self_attention.value",))
     cache = answer.fixture("enlarging_cache", 1.5)
-    expect_close(
-        layer.run((x, mask), {"cache": cache}).value,
-        _layer(x, larger, H, norm_first=True, mask=mask),
-        atol=DEEP,
-        what=_("the layer with a cache of keys and values"),
-        cause=_("Some of the further named arguments are not handed on."),
-        next_step=_("Write **attention in the call of self_attention, and not their names."),
-    )
+    # What is done to queries, keys or values might as well be done to the maps that make them.
+    for given, maps in (
+        ({"rotary": enlarge}, ("self_attention.query", "self_attention.key")),
+        ({"cache": cache}, ("self_attention.value",)),
+    ):
+        expect_close(
+            layer.run((x, mask), given).value,
+            _layer(x, _enlarged(state, maps), H, norm_first=True, mask=mask),
+            atol=DEEP,
+            what=_("the layer with {argument}").format(argument=next(iter(given))),
+            cause=_("Some of the further named arguments are not handed on."),
+            next_step=_("Write **attention in the call of self_attention, and not their names."),
+        )
 
 
 @encoder_layer.check(points=0.5, hidden=True)
@@ -1615,7 +1582,7 @@ def the_dropout_is_handed_on(answer: Answer, cases: Cases) -> None:
         ({"dropout": 0.0}, 0.0, (other,)),
     ):
         layer = answer(D, H, F, **kwargs)
-        _expect_shapes(layer.shapes(), shapes)
+        expect_shapes(layer, shapes)
         for bias in speaking:
             # Every sub-layer gives zeros, but for one that gives ones: their share is 1 - p.
             state = {
@@ -1766,7 +1733,7 @@ def has_n_layers_and_a_last_norm(answer: Answer, cases: Cases) -> None:
     D, H, F = 6, 2, 5
     for N, norm_first in ((3, True), (1, False)):
         module = answer(D, H, F, N, norm_first=norm_first)
-        _expect_parameters(module, _encoder_shapes(D, F, N, norm_first=norm_first))
+        expect_parameters(module, _encoder_shapes(D, F, N, norm_first=norm_first))
 
 
 @encoder.check(points=1)
@@ -1852,7 +1819,7 @@ def settings_reach_every_layer(answer: Answer, cases: Cases) -> None:
     for kwargs, p in (({"dropout": 0.0}, 0.0), ({"dropout": 0.4}, 0.4), ({}, 0.1)):
         module = answer(D, H, F, N, norm_first=True, **kwargs)
         shapes = _encoder_shapes(D, F, N)
-        _expect_shapes(module.shapes(), shapes)
+        expect_shapes(module, shapes)
         # The layers add ones or, dropped, nothing: the last norm is told by which rows are level.
         fresh = {name: torch.zeros(shape) for name, shape in shapes.items()}
         fresh["norm.weight"] += 1
