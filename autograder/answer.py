@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -38,6 +38,17 @@ class Link(Protocol):
             LinkLost: there is no reply to be had, for the reason it names.
         """
         ...
+
+
+@runtime_checkable
+class Recording(Link, Protocol):
+    """A link that keeps what came back over it: mistakes are recognised by that.
+
+    Attributes:
+        trace: what came back, in order.
+    """
+
+    trace: list[Any]
 
 
 class LinkLost(Exception):
@@ -341,9 +352,8 @@ class Answer:
 
         Counts themselves do not take part, since no two answers make the same tensors.
         """
-        note = getattr(self._link, "note", None)
-        if note is not None:  # a recorder's
-            note(fact)
+        if isinstance(self._link, Recording):
+            self._link.trace.append({"value": fact})
 
     def accepts(self, implementation: Callable[..., Any]) -> bool:
         """Run the answer, a test that the learner wrote, on an implementation.
@@ -382,12 +392,12 @@ class Answer:
         It is run once: what the next checks over this link are told is the same, by ``name``.
         """
         known, recorder = self._callbacks.probed, self._link
-        if name in known:
-            recorder.repeat(known[name])  # type: ignore[attr-defined]
+        if name in known and isinstance(recorder, Recording):
+            recorder.trace.append(known[name])
             return
         self.rejects(implementation)
-        if hasattr(recorder, "repeat"):
-            known[name] = recorder.trace[-1]  # type: ignore[attr-defined]
+        if isinstance(recorder, Recording):
+            known[name] = recorder.trace[-1]
 
     def _ask(self, message: dict[str, Any]) -> dict[str, Any]:
         reply = self._link.request(message)

@@ -66,14 +66,6 @@ class Recorder:
         self._left -= size
         return True
 
-    def repeat(self, reply: Any) -> None:
-        """Remember what came back in an earlier check, as if it were asked again."""
-        self.trace.append(reply)
-
-    def note(self, fact: Any) -> None:
-        """Remember what a check found out, see :meth:`autograder.answer.Answer.note`."""
-        self.trace.append({"value": fact})
-
 
 def same_trace(one: Trace | Prepared, other: Trace | Prepared) -> bool:
     """Whether two answers replied the same, up to rounding."""
