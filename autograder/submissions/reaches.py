@@ -133,14 +133,6 @@ _NOT_THEIRS = frozenset(
 _OFFERED = frozenset({"alt", "check", "hint", "status"})
 """What this course's package is for in a notebook."""
 _PLACES = re.compile(r"/(?:proc|dev|sys|etc|home|root)\b")
-_WORD = re.compile(
-    r"\b(?:"
-    + "|".join(sorted(_MODULES_OF_MODULES | _FUNCTIONS | _NAMES))
-    + rf")\b|{_PLACES.pattern}"
-    + rf"|class\s+\w+\s*\([^)]*\b(?:{'|'.join(sorted(_VALUES))})\b"
-    + rf"|\b(?:{'|'.join(sorted(_NOT_THEIRS))})\.[\w.]+\s*(?:=[^=]|,)|\bdel\b"
-)
-"""Where none of these stands, there is nothing to be found."""
 
 
 def reaches(statement: Statement) -> list[tuple[int, str]]:
@@ -149,8 +141,6 @@ def reaches(statement: Statement) -> list[tuple[int, str]]:
     Returns:
         Line in the statement's cell, and the name, in order.
     """
-    if not _WORD.search(statement.text):
-        return []
     return sorted(
         {item for tree in statement.nodes for node in ast.walk(tree) for item in _named(node)}
     )
