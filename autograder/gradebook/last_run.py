@@ -73,9 +73,8 @@ class LastRun:
             kept = json.loads(self._path.read_bytes())
             if kept["depends"] != self._depends:
                 return None
-            known = {path: state for states in kept["files"] for path, state in states.items()}
-            handed = kept["handed"]
-            if sorted(glob(handed)) != kept["folders"]:
+            known = kept["files"]
+            if sorted(glob(kept["handed"])) != kept["folders"]:
                 return None
             paths = {*known, *_below(kept["folders"])}
             if any(known.get(path) != _state(path) for path in paths):
@@ -108,10 +107,7 @@ class LastRun:
             "depends": self._depends,
             "handed": self._handed,
             "folders": self._folders,
-            "files": [
-                self._submitted,
-                {path: _state(path) for path in map(str, [books, *written])},
-            ],
+            "files": self._submitted | {path: _state(path) for path in map(str, [books, *written])},
             "lines": left.summary.lines,
             "statuses": left.summary.statuses,
             "db_url": left.db_url,
