@@ -77,8 +77,9 @@ def test_the_template_has_a_file_of_each_kind() -> None:
 def test_a_chapter_from_the_template_goes_from_source_to_grade(tree: Path) -> None:
     before = {path: path.read_bytes() for path in tree.rglob("*") if path.is_file()}
     autograder = ("-m", "autograder")
-    run(tree, *autograder, "compose", STEM, "--run")
+    run(tree, *autograder, "compose", STEM)
     run(tree, *autograder, "compose", STEM, "--check")
+    run(tree, *autograder, "compose", STEM, "--run")
     assert "0 failures" in run(tree, *autograder, "verify", STEM, "--seeds", "3", "--workers", "1")
 
     notebook = nbformat.read(tree / "book" / f"{STEM}.ipynb", as_version=4)
