@@ -267,9 +267,10 @@ _COMPARISONS = {
 # Those that numpy computes with as they are.
 _FLOATS, _INTEGERS = ("fp16", "fp32", "fp64"), ("int32", "int64")
 
-# Of two types: that of a sum, that of a comparison, and the two, which so keep their ids.
+# Of two types: that of a sum, that of a comparison, and the two, which so keep their ids. Of a type
+# and an axis: that with one axis more, and the type.
 _wide_types: dict[tuple[int, int], tuple[Any, ...]] = {}
-_expanded: dict[tuple[int, int], Any] = {}
+_expanded: dict[tuple[int, int], tuple[Any, Any]] = {}
 
 
 def _quicker_on_two(interpreter: Any, core: Any, replace: Replace) -> None:
@@ -310,8 +311,8 @@ def _quicker_on_two(interpreter: Any, core: Any, replace: Replace) -> None:
             return expand(self, item, axis)
         key = (id(item.type), axis)
         if key not in _expanded:
-            _expanded[key] = expand(self, item, axis).type
-        wide = _expanded[key]
+            _expanded[key] = expand(self, item, axis).type, item.type
+        wide, _same = _expanded[key]
         return tensor(handle(item.handle.data.reshape(wide.sizes), item.handle.dtype.scalar), wide)
 
     replace(semantic, "expand_dims", with_axis)
