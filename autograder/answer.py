@@ -109,13 +109,23 @@ class Callbacks:
     def __init__(self) -> None:
         self.probed: dict[Hashable, Any] = {}
         self._functions: list[Callable[..., Any]] = []
+        self._names: list[Hashable] = []
         self._graphs: dict[int, tuple[list[Tensor], list[Tensor], int]] = {}
         self._calls = 0
 
-    def add(self, function: Callable[..., Any]) -> Callback:
-        """Register a function; the reference is what goes to the learner's side."""
+    def add(self, function: Callable[..., Any], name: Hashable = None) -> Callback:
+        """Register a function; the reference is what goes to the learner's side.
+
+        Args:
+            name: what else has this name does the same.
+        """
         self._functions.append(function)
+        self._names.append(name)
         return Callback(len(self._functions) - 1)
+
+    def name(self, callback: Callback) -> Hashable:
+        """The name that a function was registered by, or None."""
+        return self._names[callback.number]
 
     def answer(self, ask: dict[str, Any]) -> dict[str, Any]:
         """Serve one request of the learner's side; its mistakes become ``{"error": text}``."""
@@ -209,21 +219,57 @@ def _equal(one: Tensor, other: Tensor) -> bool:
 
 
 class LocalLink:
-    """A link to an object of this process: the learner's own kernel, and the answer bank."""
+    """A link to an object of this process: the learner's own kernel, and the answer bank.
+
+    Args:
+        target: the answer.
+        trials: of a test that depends on what it is tried on and on nothing else: what it said,
+            by the implementation's name. It takes what is not in it yet.
+    """
 
     def __init__(
-        self, target: Any, *, forbid: Iterable[str] = (), callbacks: Callbacks | None = None
+        self,
+        target: Any,
+        *,
+        forbid: Iterable[str] = (),
+        callbacks: Callbacks | None = None,
+        trials: dict[Hashable, dict[str, Any]] | None = None,
     ) -> None:
         ask = callbacks.answer if callbacks is not None else None
         self._executor = Executor(target, forbid=forbid, ask=ask)
+        self._callbacks, self._trials = callbacks, trials
 
     def request(self, message: dict[str, Any]) -> dict[str, Any]:
         """Carry the request out here. The generator of the process is left as it was."""
+        name = self._tried_on(message)
+        if self._trials is None or name is None:
+            return self._carry_out(message)
+        if name not in self._trials:
+            self._trials[name] = self._carry_out(message)
+        return self._trials[name]
+
+    def _carry_out(self, message: dict[str, Any]) -> dict[str, Any]:
         before = torch.default_generator.get_state()
         try:
             return self._executor.handle(message)
         finally:
             torch.default_generator.set_state(before)
+
+    def _tried_on(self, message: dict[str, Any]) -> Hashable:
+        """The name of the implementation that :meth:`Answer.accepts` tries the answer on."""
+        args = message.get("args", ())
+        if (
+            self._callbacks is None
+            or len(args) != 1
+            or type(args[0]) is not Callback
+            or message != {**_TRIAL, "args": args}
+        ):
+            return None
+        return self._callbacks.name(args[0])
+
+
+_TRIAL = {"op": "call", "object": 0, "method": None, "kwargs": {}, "seed": 0}
+"""The request that tries a learner's test on an implementation, without the implementation."""
 
 
 @dataclass
@@ -355,8 +401,11 @@ class Answer:
         if isinstance(self._link, Recording):
             self._link.trace.append({"value": fact})
 
-    def accepts(self, implementation: Callable[..., Any]) -> bool:
+    def accepts(self, implementation: Callable[..., Any], name: Hashable = None) -> bool:
         """Run the answer, a test that the learner wrote, on an implementation.
+
+        Args:
+            name: what else has this name does the same.
 
         Returns:
             True where the test returned, False where it raised ``AssertionError``.
@@ -366,21 +415,21 @@ class Answer:
         """
         try:
             # The same seed for each implementation: a test may draw its own inputs.
-            self.run((self._callbacks.add(implementation),), seed=0)
+            self.run((self._callbacks.add(implementation, name),), seed=0)
         except AnswerRaised as error:
             if error.kind == "AssertionError":
                 return False
             raise
         return True
 
-    def rejects(self, implementation: Callable[..., Any]) -> bool:
+    def rejects(self, implementation: Callable[..., Any], name: Hashable = None) -> bool:
         """Like ``not accepts``, for an implementation that is wrong.
 
         A test that stumbles over a wrong result with another exception has found it as well; on
         right implementations (:meth:`accepts`) the same exception is the test's own fault.
         """
         try:
-            return not self.accepts(implementation)
+            return not self.accepts(implementation, name)
         except AnswerRaised as error:
             if error.unanswered:
                 raise
@@ -395,7 +444,7 @@ class Answer:
         if name in known and isinstance(recorder, Recording):
             recorder.trace.append(known[name])
             return
-        self.rejects(implementation)
+        self.rejects(implementation, name)
         if isinstance(recorder, Recording):
             known[name] = recorder.trace[-1]
 

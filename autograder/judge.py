@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from autograder.answer import (
     Answer,
@@ -40,6 +41,11 @@ class Outcome:
     key: str = ""
 
 
+Trials = dict[Hashable, dict[Hashable, dict[str, Any]]]
+"""By a test of the bank, and the implementation that it was tried on, what it said: it draws from a
+seed of its own, so it says the same whatever the instructor's is."""
+
+
 class Judge:
     """Judges answers to one exercise with one seed, and remembers how the bank behaves.
 
@@ -48,6 +54,7 @@ class Judge:
         bank: the exercise's entries; only wrong ones are used, to recognise mistakes.
         seed: the instructor's, or 0 in the learner's kernel.
         checks: which checks to run; all by default.
+        trials: what the bank's tests are known to say, see :data:`Trials`.
     """
 
     def __init__(
@@ -57,8 +64,10 @@ class Judge:
         *,
         seed: int = 0,
         checks: Callable[[Check], bool] = lambda check: True,
+        trials: Trials | None = None,
     ) -> None:
         self.exercise = exercise
+        self._trials = trials
         self.seed = seed
         self.checks = [check for check in exercise.checks if checks(check)]
         self._wrong = {entry.name: entry for entry in bank if not entry.is_right}
@@ -186,7 +195,7 @@ class Judge:
         """What each check says of each wrong answer, computed once."""
         if self._bank_outcomes is None:
             self._bank_outcomes = {
-                name: self.outcomes(opening(self.exercise, entry.target))
+                name: self.outcomes(opening(self.exercise, entry.target, self._trials))
                 for name, entry in self._wrong.items()
             }
         return self._bank_outcomes
@@ -199,9 +208,12 @@ class Judge:
         }
 
 
-def opening(exercise: Exercise, target: object) -> OpenLink:
+def opening(exercise: Exercise, target: object, trials: Trials | None = None) -> OpenLink:
     """Open links to an object of this process."""
-    return lambda callbacks: LocalLink(target, forbid=exercise.forbid, callbacks=callbacks)
+    known = None if trials is None else trials.setdefault(target, {})
+    return lambda callbacks: LocalLink(
+        target, forbid=exercise.forbid, callbacks=callbacks, trials=known
+    )
 
 
 def _open(open_link: OpenLink) -> tuple[Link, Callbacks]:

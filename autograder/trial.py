@@ -9,8 +9,11 @@ the same to the test.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from types import FunctionType
 from typing import Any
+
+import torch
 
 from autograder.answer import Answer
 from autograder.checking import Cases, expect
@@ -45,14 +48,18 @@ def verdicts(
         autograder.answer.AnswerRaised: on a right one it raised anything but ``AssertionError``.
     """
     for implementation in probes:
-        answer.probe(_promised(implementation, takes), implementation)
+        answer.probe(_promised(implementation, takes), name_of(implementation, takes))
     accepted, refused = [False] * len(right), [False] * len(wrong)
     places = [(True, i) for i in range(len(right))] + [(False, i) for i in range(len(wrong))]
     for is_right, place in cases.shuffled(places):
         if is_right:
-            accepted[place] = answer.accepts(_promised(right[place], takes))
+            implementation = right[place]
+            name = name_of(implementation, takes)
+            accepted[place] = answer.accepts(_promised(implementation, takes), name)
         else:
-            refused[place] = answer.rejects(_promised(wrong[place], takes))
+            implementation = wrong[place]
+            name = name_of(implementation, takes)
+            refused[place] = answer.rejects(_promised(implementation, takes), name)
     return accepted, refused
 
 
@@ -70,6 +77,39 @@ def expect_refused(refused: Sequence[bool], said: Iterable[tuple[str, str]]) -> 
             cause=_("No assertion of yours looks at what this one gets wrong."),
             next_step=next_step,
         )
+
+
+def name_of(*functions: Any) -> Hashable:
+    """A name that functions have in common which do the same: a check makes its own anew each time.
+
+    That is their code, and what it closes over, where these are functions and plain values. Any
+    other function has a name of its own.
+    """
+    names: list[Hashable] = []
+    for function in functions:
+        if type(function) is not FunctionType:
+            names.append(function)
+            continue
+        held = [cell.cell_contents for cell in function.__closure__ or ()]
+        held += [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).items()]
+        parts = [_value_name(item) for item in held]
+        names.append(
+            function if None in parts else (function.__module__, function.__code__, *parts)
+        )
+    return tuple(names)
+
+
+def _value_name(value: Any) -> Hashable:
+    if type(value) is FunctionType:
+        return name_of(value)
+    if type(value) is tuple:
+        parts = tuple(map(_value_name, value))
+        return None if None in parts else parts
+    # 1, 1.0 and True are equal, and so are 0.0 and −0.0
+    return (type(value), repr(value)) if value is None or type(value) in _PLAIN else None
+
+
+_PLAIN = (bool, int, float, str, torch.dtype)
 
 
 def _promised(implementation: Implementation, takes: Implementation) -> Implementation:

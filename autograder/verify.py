@@ -28,7 +28,7 @@ from autograder.bank import Entry
 from autograder.checking import Exercise
 from autograder.diagnosis import agreements, same_trace
 from autograder.idle import idle_answers
-from autograder.judge import Judge, opening
+from autograder.judge import Judge, Trials, opening
 from autograder.sources import SourceError
 
 HINTS = 3
@@ -72,12 +72,13 @@ def verify_exercise(exercise: Exercise, seeds: Iterable[int]) -> Report:
         report.failures.append(f"{exercise.id}: {problem}")
     reference = chapters.reference(exercise)
     idle = idle_answers(exercise)
+    trials: Trials = {}
     for number, seed in enumerate(seeds):
-        judge = Judge(exercise, entries, seed=seed)
+        judge = Judge(exercise, entries, seed=seed, trials=trials)
         for name, target in [("the reference", reference)] + [
             (f"right answer {entry.name}", entry.target) for entry in right
         ]:
-            for check in judge.judge(opening(exercise, target)).checks:
+            for check in judge.judge(opening(exercise, target, trials)).checks:
                 if not check.passed:
                     complain(f"{name} fails {check.name}: {check.message}", seed)
         agree = agreements(judge.fingerprints())
@@ -154,6 +155,7 @@ def _verify_wrong(
 def _verify_stable(wrong: Sequence[Entry], judge: Judge, seed: int, complain: Complain) -> None:
     fingerprints = judge.fingerprints()
     for entry in wrong:
+        # without what its tests are known to say: they are run once more
         again = judge.outcomes(opening(judge.exercise, entry.target))
         known = fingerprints[entry.name]
         if not all(same_trace(again[check].trace, known[check]) for check in known):

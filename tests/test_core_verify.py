@@ -123,6 +123,23 @@ def test_a_wrong_answer_that_is_another_one_half_of_the_time(prove: Prove) -> No
     assert any("moody does not behave the same twice" in line for line in failures)
 
 
+def test_a_learners_test_that_says_another_thing_each_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What it said once stands for every seed, except where it is asked once more."""
+    item = chapters.exercise("intro.shares_test")
+    calls = itertools.count()
+
+    def moody(shares: Any) -> None:
+        if next(calls) % 3 == 0:
+            raise AssertionError
+
+    entries = [replace(e, target=moody) for e in chapters.entries(item) if not e.is_right][:1]
+    monkeypatch.setattr(chapters, "entries", lambda _: entries)
+    failures = verify_exercise(item, SEEDS).failures
+    assert any("does not behave the same twice" in line for line in failures)
+
+
 def test_a_wrong_answer_that_turns_into_another(prove: Prove) -> None:
     # Three checks make its fingerprint; when it is run again it has changed into another one.
     calls = itertools.count()

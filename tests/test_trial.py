@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from autograder.answer import Answer, Callbacks, LocalLink
 from autograder.checking import Cases
 from autograder.diagnosis import Recorder
 from autograder.judge import Judge, opening
-from autograder.trial import verdicts
+from autograder.trial import name_of, verdicts
 
 WRITTEN = [
     item.id
@@ -42,9 +43,13 @@ def promise(x: Tensor, scale: float = 1.0) -> None:
         raise TypeError
 
 
-def tried(test: Callable[[Callable[..., Tensor]], None], seed: int = 0) -> tuple[list[bool], ...]:
+def tried(
+    test: Callable[[Callable[..., Tensor]], None],
+    seed: int = 0,
+    known: dict[Hashable, dict[str, Any]] | None = None,
+) -> tuple[list[bool], ...]:
     callbacks = Callbacks()
-    answer = Answer(LocalLink(test, callbacks=callbacks), callbacks)
+    answer = Answer(LocalLink(test, callbacks=callbacks, trials=known), callbacks)
     cases = Cases(seed, "e", "c")
     return verdicts(answer, cases, right=[right, right_too], wrong=[wrong] * 3, takes=promise)
 
@@ -114,6 +119,36 @@ def test_a_probe_is_tried_once_and_says_the_same_to_every_check() -> None:
         traces.append(recorder.trace)
     assert seen == [3, 2, 2, 2, 3, 2, 2]
     assert traces[0] == traces[1] == traces[2]
+
+
+def test_what_a_test_of_the_bank_said_is_known_for_every_seed() -> None:
+    seen = []
+
+    def looks(f: Callable[..., Tensor]) -> None:
+        seen.append(f(torch.ones(1)).item())
+        assert seen[-1] == 2
+
+    known: dict[Hashable, dict[str, Any]] = {}
+    for seed in range(5):
+        assert tried(looks, seed, known) == ([True, True], [True, True, True])
+    # two right ones and a wrong one, each once
+    assert sorted(seen) == [2, 2, 3]
+    # and nothing is known of another test
+    assert tried(lambda f: None, 0, {}) == ([True, True], [False, False, False])
+
+
+def test_functions_have_one_name_where_they_do_the_same() -> None:
+    def by(factor: Any, then: Callable[[Tensor], Tensor] = lambda x: x) -> Callable[..., Tensor]:
+        return lambda x, twice=False: then(factor * x)
+
+    tensor = torch.ones(1)
+    assert name_of(by(2)) == name_of(by(2))
+    assert name_of(by(2, right)) == name_of(by(2, right))
+    names = [by(2), by(3), by(2.0), by(True), by(0.0), by(-0.0), by((2,)), by(2, right), right]
+    # what cannot be read is another one each time
+    names += [by(tensor), by(tensor), by([2]), by([2])]
+    assert len({name_of(item) for item in names}) == len(names)
+    assert name_of(right, promise) != name_of(right, right)
 
 
 @pytest.mark.parametrize("name", WRITTEN)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,7 +54,7 @@ class AskedOtherwise(BaseException):
 class NoCallbacks(Callbacks):
     """Of a check that hands functions to the answer there is no script: they must be there."""
 
-    def add(self, function: Any) -> Callback:
+    def add(self, function: Any, name: Hashable = None) -> Callback:
         """Refuse."""
         raise AskedOtherwise
 
