@@ -115,8 +115,9 @@ check: $(READY)  ## lint, types, generated files fresh: under a minute
 verify: $(READY)  ## the graders graded: right answers pass, wrong ones fail as themselves
 	$(PY) -m autograder verify --seeds $(SEEDS)
 
+# Three at a time on two cores: some tests wait for a time limit or a browser.
 pytest: $(BOOK)
-	$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 nbval: $(READY)  ## run the worked notebooks again and compare their outputs
 	$(PY) -m pytest -p tests.notebooks.text_only --nbval --nbval-sanitize-with tests/nbval.cfg \
@@ -124,9 +125,9 @@ nbval: $(READY)  ## run the worked notebooks again and compare their outputs
 	  -p no:cacheprovider -n 2 --dist loadfile solutions/notebooks
 
 test: system  ## everything that CI runs
-	$(MAKE) check
+	@# two at a time: lint, types and Sphinx leave a core idle
+	$(MAKE) -j 2 check all
 	$(MAKE) verify
-	$(MAKE) all
 	$(MAKE) pytest
 	$(MAKE) nbval
 

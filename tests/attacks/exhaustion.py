@@ -54,8 +54,7 @@ ATTACKS = [
         """
         import time
         def attend(q, k, v):
-            end = time.monotonic() + 1.5  # the limit is 0.3 s
-            while time.monotonic() < end:
+            for _turn in range(100):  # 5 s of sleep; the limit is 0.3 s, however busy the machine
                 start = time.process_time()
                 while time.process_time() - start < 0.003: pass
                 time.sleep(0.05)
