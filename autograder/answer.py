@@ -123,6 +123,10 @@ class Callbacks:
         self._names.append(name)
         return Callback(len(self._functions) - 1)
 
+    def function(self, callback: Callback) -> Callable[..., Any]:
+        """A function that was registered."""
+        return self._functions[callback.number]
+
     def name(self, callback: Callback) -> Hashable:
         """The name that a function was registered by, or None."""
         return self._names[callback.number]
@@ -241,8 +245,11 @@ class LocalLink:
 
     def request(self, message: dict[str, Any]) -> dict[str, Any]:
         """Carry the request out here. The generator of the process is left as it was."""
-        name = self._tried_on(message)
-        if self._trials is None or name is None:
+        callback = tried_on(message)
+        if self._trials is None or self._callbacks is None or callback is None:
+            return self._carry_out(message)
+        name = self._callbacks.name(callback)
+        if name is None:
             return self._carry_out(message)
         if name not in self._trials:
             self._trials[name] = self._carry_out(message)
@@ -255,21 +262,17 @@ class LocalLink:
         finally:
             torch.default_generator.set_state(before)
 
-    def _tried_on(self, message: dict[str, Any]) -> Hashable:
-        """The name of the implementation that :meth:`Answer.accepts` tries the answer on."""
-        args = message.get("args", ())
-        if (
-            self._callbacks is None
-            or len(args) != 1
-            or type(args[0]) is not Callback
-            or message != {**_TRIAL, "args": args}
-        ):
-            return None
-        return self._callbacks.name(args[0])
-
 
 _TRIAL = {"op": "call", "object": 0, "method": None, "kwargs": {}, "seed": 0}
 """The request that tries a learner's test on an implementation, without the implementation."""
+
+
+def tried_on(message: dict[str, Any]) -> Callback | None:
+    """The implementation of a request by :meth:`Answer.accepts`; of any other one, None."""
+    args = message.get("args", ())
+    if len(args) != 1 or type(args[0]) is not Callback or message != {**_TRIAL, "args": args}:
+        return None
+    return args[0]
 
 
 @dataclass

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from autograder.answer import Link
-from autograder.guest.plain import Opaque, tensors_in
+from autograder.answer import Link, tried_on
+from autograder.guest.plain import Callback, Opaque, tensors_in
 
 Trace = list[Any]
 
@@ -39,11 +39,16 @@ class Recorder:
     Args:
         seed: of the calls that set none: each call gets its own, so that two answers draw the same
             random numbers (the weights of a new layer) wherever and after whatever they run.
+
+    Attributes:
+        trace: what came back, in order.
+        trials: of a learner's test, what it was tried on, and whether it accepted that.
     """
 
     def __init__(self, link: Link, seed: int = 0) -> None:
         self._link, self._seed = link, seed
         self.trace: Trace = []
+        self.trials: list[tuple[Callback, bool]] = []
         self._left = _MAX_TRACE
 
     def request(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -51,6 +56,9 @@ class Recorder:
         if message.get("op") == "call" and message.get("seed") is None:
             message = {**message, "seed": self._seed + len(self.trace)}
         reply = self._link.request(message)
+        implementation = tried_on(message)
+        if implementation is not None:
+            self.trials.append((implementation, "error" not in reply))
         if "error" in reply:
             self.trace.append({"error": reply["error"]})
         elif not self._has_room(reply):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from autograder.answer import (
@@ -31,6 +31,8 @@ class Outcome:
     """What one check said of one answer: no message means that it passed.
 
     Attributes:
+        trials: of a learner's test, implementations that it was tried on, and whether it accepted
+            them.
         key: two outcomes of one judge with the same key are the same; "" where there is none.
     """
 
@@ -38,6 +40,7 @@ class Outcome:
     message: Message | None = None
     lost: str | None = None
     unanswered: bool = False
+    trials: list[tuple[Callable[..., Any], bool]] = field(default_factory=list)
     key: str = ""
 
 
@@ -136,6 +139,7 @@ class Judge:
         finally:
             hidden_now.reset(hidden)
             memory_now.reset(remembering)
+        outcome.trials = [(callbacks.function(item), said) for item, said in recorder.trials]
         return outcome
 
     def result(

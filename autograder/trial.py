@@ -47,19 +47,18 @@ def verdicts(
     Raises:
         autograder.answer.AnswerRaised: on a right one it raised anything but ``AssertionError``.
     """
-    for implementation in probes:
-        answer.probe(_promised(implementation, takes), name_of(implementation, takes))
     accepted, refused = [False] * len(right), [False] * len(wrong)
-    places = [(True, i) for i in range(len(right))] + [(False, i) for i in range(len(wrong))]
-    for is_right, place in cases.shuffled(places):
-        if is_right:
-            implementation = right[place]
-            name = name_of(implementation, takes)
-            accepted[place] = answer.accepts(_promised(implementation, takes), name)
+    groups = {"right": right, "wrong": wrong, "probe": probes}
+    places = [(group, i) for group, items in groups.items() for i in range(len(items))]
+    for group, place in cases.shuffled(places):
+        implementation = groups[group][place]
+        promised, name = _promised(implementation, takes), name_of(implementation, takes)
+        if group == "right":
+            accepted[place] = answer.accepts(promised, name)
+        elif group == "wrong":
+            refused[place] = answer.rejects(promised, name)
         else:
-            implementation = wrong[place]
-            name = name_of(implementation, takes)
-            refused[place] = answer.rejects(_promised(implementation, takes), name)
+            answer.probe(promised, name)
     return accepted, refused
 
 

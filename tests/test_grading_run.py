@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -205,6 +206,51 @@ def test_a_known_mistake_needs_no_second_sandbox() -> None:
     checks = next(e for e in result.exercises if e.id.endswith("padding_mask")).checks
     assert {check.diagnosis for check in checks if not check.passed} == {"true_at_padding"}
     assert sum(name == "padding_mask" for name, _cells in engine.opened) == 1
+
+
+# Right implementations come again and again: this one asks whether it saw these numbers before.
+COMPARES = """
+_seen = []
+def mask_test(attention):
+    torch.manual_seed(0)
+    q, k, v = torch.randn(2, 3, 4), torch.randn(2, 5, 4), torch.randn(2, 5, 4)
+    mask = torch.tensor([True, True, False, True, False]).expand(2, 3, 5)
+    found = attention(q, k, v, mask)[0]
+    assert {first}
+    if not any(torch.allclose(found, item, atol=1e-4) for item in _seen):
+        _seen.append(found)
+        assert {other}
+"""
+
+
+@cache
+def seeded(seed: int) -> Grader:
+    return Grader(InProcess(), seed=seed)
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(
+    ("first", "other"),
+    [
+        ("True", "len(_seen) == 1"),  # the first one is right, and what equals it
+        ("_seen or _seen.append(found)", "True"),
+        ("len(_seen) < 2", "True"),
+    ],
+)
+def test_a_learners_test_that_compares_with_what_it_saw_earns_nothing(
+    first: str, other: str, seed: int
+) -> None:
+    answers = {"mask_test": COMPARES.format(first=first, other=other)}
+    result = grade(seeded(seed), saved(AUTHOR.notebook(answers))).result
+    assert next(e for e in result.exercises if e.id.endswith("mask_test")).score == 0
+
+
+def test_a_learners_test_is_asked_once_more_of_three() -> None:
+    engine = InProcess()
+    answers = {"mask_test": AUTHOR.reference["mask_test"]}
+    result = grade(Grader(engine), saved(AUTHOR.notebook(answers))).result
+    assert result.score == AUTHOR.exercises["mask_test"].points
+    assert sum(name == "mask_test" for name, _cells in engine.opened) == 4
 
 
 def test_a_bug_that_is_handed_out_is_not_explained(grader: Grader) -> None:

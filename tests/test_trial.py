@@ -117,7 +117,8 @@ def test_a_probe_is_tried_once_and_says_the_same_to_every_check() -> None:
         answer, cases = Answer(recorder, callbacks), Cases(0, "e", "c")
         verdicts(answer, cases, right=[right], takes=promise, probes=[wrong, right_too])
         traces.append(recorder.trace)
-    assert seen == [3, 2, 2, 2, 3, 2, 2]
+    assert sorted(seen[:3]) == [2, 2, 3]
+    assert seen[3:] == [2, *seen[:3]]
     assert traces[0] == traces[1] == traces[2]
 
 

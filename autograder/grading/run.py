@@ -8,8 +8,16 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from autograder import chapters
-from autograder.answer import Callbacks, Link, LinkLost, LocalLink
-from autograder.checking import Check, Exercise
+from autograder.answer import (
+    Answer,
+    AnswerRaised,
+    Callbacks,
+    ForbiddenUse,
+    Link,
+    LinkLost,
+    LocalLink,
+)
+from autograder.checking import Cases, Check, Exercise
 from autograder.diagnosis import Prepared, prepared
 from autograder.grading import bank, keys
 from autograder.grading.graded import LOST, Graded, hinted
@@ -113,7 +121,40 @@ class _PatientJudge(Judge):
             *self._alike({n: item for n, item in failed.items() if n not in raised}).values()
         )
         rest = [c for c in self.checks if c.name in failed and c.name not in explained]
-        return {c.name: found[c.name] for c in self.checks} | self._again(rest, found, open_link)
+        found = {c.name: found[c.name] for c in self.checks}
+        found |= self._again(rest, found, open_link)
+        return (
+            found
+            if self._says_so_alone(found, open_link)
+            else found | self._one_by_one(found, open_link)
+        )
+
+    def _says_so_alone(self, found: Mapping[str, Outcome], open_link: OpenLink) -> bool:
+        """Whether a learner's test says the same of implementations that are the first it sees.
+
+        All checks try theirs in one sandbox, where a test could compare with what it saw before:
+        the right ones come again and again. Who judges by that cannot say, of the first one alone,
+        both that a right one is right and that a wrong one is wrong.
+        """
+        passed = [item for item in found.values() if item.message is None]
+        for accepted, count in _ALONE.items():
+            trials = [f for item in passed for f, said in item.trials if said is accepted]
+            cases = Cases(self.seed, self.exercise.id, "alone", str(accepted))
+            for implementation in cases.shuffled(trials)[:count]:
+                link, callbacks = _opened(open_link)
+                try:
+                    said = Answer(link, callbacks).accepts(implementation)
+                except (AnswerRaised, ForbiddenUse, LinkLost):
+                    said = False
+                if said is not accepted:
+                    return False
+        return True
+
+    def _one_by_one(self, found: Mapping[str, Outcome], open_link: OpenLink) -> dict[str, Outcome]:
+        """What checks say of a learner's test that has a fresh sandbox for each implementation."""
+        callbacks = Callbacks()
+        link = _FreshEachTime(open_link, callbacks)
+        return {c.name: self._run(c, link, callbacks) for c in self.checks if found[c.name].trials}
 
     def _raised(self, name: str, outcome: Outcome) -> bool:
         """Whether an exception is in what was replied. Of a test that a learner wrote, which is
@@ -280,6 +321,24 @@ class _PatientJudge(Judge):
 
 
 _NOTHING = Outcome([])
+# So many implementations that a learner's test accepted, and that it turned away, are asked about
+# once more.
+_ALONE = {True: 1, False: 2}
+
+
+class _FreshEachTime:
+    """A link that has a sandbox of its own for every request."""
+
+    def __init__(self, open_link: OpenLink, callbacks: Callbacks) -> None:
+        self._open, self._callbacks = open_link, callbacks
+
+    def request(self, message: dict[str, Any]) -> dict[str, Any]:
+        """See :class:`autograder.answer.Link`."""
+        link = self._open(self._callbacks)
+        try:
+            return link.request(message)
+        finally:
+            _close([link])
 
 
 def _failed(outcomes: Mapping[str, Outcome]) -> dict[str, Outcome]:
