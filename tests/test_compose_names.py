@@ -32,6 +32,15 @@ from autograder.compose.names import cells_needed, dependencies, dependents, nam
         ("if ready:\n    x = 1\nelse:\n    x = 2\nprint(x)", {"ready"}),
         ("del gone", {"gone"}),
         ("match thing:\n    case Point(x=a):\n        print(a)", {"thing", "Point"}),
+        ("def f():\n    global n\n    n += 1", {"n"}),
+        ("def f():\n    def g():\n        global n\n        del n\n    return g", {"n"}),
+        ("class A:\n    def f(self):\n        global n\n        n = 1", {"n"}),
+        ("n = 0\ndef f():\n    global n\n    n += 1", set()),
+        ("def f():\n    n = 0\n    def g():\n        nonlocal n\n        n += 1", set()),
+        ("global n\nn = 0", set()),
+        ("class A:\n    global n\n    n = 0\n    m = n", set()),
+        ("class A:\n    x = x\n    y = 1\n    z = y", {"x"}),
+        ("[n := i for i in items]\nprint(n)", {"items"}),
     ],
 )  # fmt: skip
 def test_needs(source: str, needs: set[str]) -> None:
@@ -46,6 +55,9 @@ def test_needs(source: str, needs: set[str]) -> None:
         ("for i in range(3):\n    j = i", {"i", "j"}),
         ("def f():\n    global g\n    g = 1\n    local = 2", {"f", "g"}),
         ("if (n := 3) > 2: pass", {"n"}),
+        ("def f():\n    global np\n    import numpy as np", {"f", "np"}),
+        ("class A:\n    global n\n    n = 0", {"A", "n"}),
+        ("[n := i for i in range(3)]", {"n"}),
         ("x: int", set()),
         ("x: int = 1", {"x"}),
         ("x.y = 1\nz[0] = 2", set()),
@@ -58,6 +70,47 @@ def test_makes(source: str, makes: set[str]) -> None:
 def test_changes() -> None:
     found = names("table['a'] = 1\nlayer.weight.data[0] = 0\nlosses.append(2)\nx = f(y)")
     assert found.changes == {"table", "layer", "losses"}
+
+
+@pytest.mark.parametrize(
+    ("source", "changes"),
+    [
+        ("[losses.append(i) for i in range(3)]", {"losses"}),
+        ("ready and losses.append(1)", {"losses"}),
+        ("setattr(layer, 'scale', 2)", {"layer"}),
+        ("for i in range(3):\n    table[i] = 0", {"table"}),
+        ("print(losses.pop())", set()),
+        ("def f(x):\n    x[0] = out = x + 1\n    out.y = 1", set()),
+        ("def f(x):\n    table[0] = x", {"table"}),
+    ],
+)
+def test_what_counts_as_a_change(source: str, changes: set[str]) -> None:
+    assert names(source).changes == changes
+
+
+@pytest.mark.parametrize(
+    ("source", "later"),
+    [
+        ("def f():\n    global n\n    n = 1", {"n"}),
+        ("n = 0\ndef f():\n    global n\n    n = 1", set()),
+        ("def f(x):\n    table[0] = x", {"table"}),
+        ("table[1] = 0\ndef f(x):\n    table[0] = x", set()),
+        ("class A:\n    global n\n    n = 0", set()),
+        ("class A:\n    def f(self):\n        global n\n        n = 0", {"n"}),
+    ],
+)
+def test_what_waits_for_a_call(source: str, later: set[str]) -> None:
+    assert names(source).later == later
+
+
+def test_what_is_called_at_once() -> None:
+    found = names("@a\n@b(c())\ndef f(x=d()):\n    e()\nx = [g() for i in h()]\nlambda: i()")
+    assert found.calls == set("abcdgh")
+
+
+def test_a_builtin_is_told_from_what_somebody_has_to_make() -> None:
+    found = names("y = sum(x)")
+    assert (found.needs, found.builtins) == ({"x"}, {"sum"})
 
 
 def test_star_import_makes_any() -> None:
@@ -103,6 +156,13 @@ def test_a_name_comes_from_the_nearest_cell_above_or_else_from_below() -> None:
     cells = ["x = 1", "x = x + 1", "def f(): return x + late", "late = 3", "x = 9"]
     assert dependencies(cells)[2] == {1, 3}
     assert cells_needed(cells, 2) == [0, 1, 3]
+
+
+def test_a_name_comes_from_where_it_is_made_at_once() -> None:
+    cells = ["n = 0", "def g():\n    global n\n    n = 1", "def f(): return n"]
+    assert cells_needed(cells, 2) == [0]
+    assert cells_needed(cells[1:], 1) == [0]
+    assert cells_needed(cells, 1) == [0]
 
 
 def test_what_completes_an_object_is_needed_too() -> None:

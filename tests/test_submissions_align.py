@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from autograder.bench.sample_class import Author, cell_of, code, insert_before, saved, text
+from autograder.compose.names import names
 from autograder.submissions.align import MAX_STATEMENTS, Aligned, _code_in, align
 from autograder.submissions.program import program
 from autograder.submissions.read import read
@@ -382,3 +383,90 @@ def test_who_makes_a_name_is_looked_up_and_not_searched(monkeypatch: pytest.Monk
     )
     assert "n299 = 0" in source_run(found, "attention_scores")
     assert max(Counter(asked).values()) < 10
+
+
+def namespace(source: str) -> dict[str, Any]:
+    """What is there when the learner's code for an answer has run."""
+    notebook = AUTHOR.notebook({"padding_mask": source})
+    made: dict[str, Any] = {}
+    for label, cell in program(aligned(notebook), "padding_mask").cells:
+        if label.startswith("notebook"):
+            exec(compile(cell, label, "exec", dont_inherit=True), made)
+    return made
+
+
+_ANSWER = "def padding_mask(ids):\n    return "
+_WITH_STATE = {
+    "a counter": "n = 0\ndef padding_mask(ids):\n    global n\n    n += 1\n    return n",
+    "a counter of a helper": (
+        "n = 0\ndef helper():\n    global n\n    n += 1\n    return n\n"
+        "print(helper())\n" + _ANSWER + "helper()"
+    ),
+    "a counter of a method": (
+        "n = 0\nclass K:\n    def f(self):\n        global n\n        n += 1\n        return n\n"
+        + _ANSWER
+        + "K().f()"
+    ),
+    "a counter of a nested function": (
+        "n = 0\ndef padding_mask(ids):\n    def f():\n        global n\n        n += 1\n"
+        "    f()\n    return n"
+    ),
+    "a table made anew": (
+        "t = [0]\ndef padding_mask(ids):\n    global t\n    t = [*t, 1]\n    return t[1]"
+    ),
+    "made when called": "def padding_mask(ids):\n    global n\n    n = 1\n    return n",
+    "made by a helper that is called": (
+        "def setup():\n    global n\n    n = 1\nsetup()\n" + _ANSWER + "n"
+    ),
+    "filled by a helper that is called": (
+        "t = {}\ndef fill(): t[0] = 1\nfill()\n" + _ANSWER + "t[0]"
+    ),
+    "filled by a decorator": (
+        "t = {}\ndef kept(f):\n    t[f.__name__] = f\n    return f\n"
+        "@kept\ndef one(): return 1\n" + _ANSWER + "t['one']()"
+    ),
+    "filled in a loop": ("t = []\nfor i in range(3):\n    t.append(i)\n" + _ANSWER + "t[1]"),
+    "filled in a comprehension": "t = []\n[t.append(i) for i in range(3)]\n" + _ANSWER + "t[1]",
+    "completed below what uses it": (
+        "t = {0: 1}\ndef helper(): return t[0]\nt[1] = helper()\n" + _ANSWER + "helper()"
+    ),
+    "raised below what it starts from": "n = 0\nn += 1\n" + _ANSWER + "n",
+    "a builtin's name": "def sum(x): return 1\n" + _ANSWER + "sum(3)",
+    "the name of a class above": (
+        "def one(): return 1\nclass K:\n    one = staticmethod(one)\n" + _ANSWER + "K.one()"
+    ),
+    "annotations that nobody makes": (
+        "from __future__ import annotations\ndef padding_mask(ids: Ids) -> Mask:\n    return 1"
+    ),
+}
+
+
+@pytest.mark.parametrize("style", _WITH_STATE)
+def test_an_answer_finds_what_it_starts_from(style: str) -> None:
+    assert namespace(_WITH_STATE[style])["padding_mask"](None) == 1
+
+
+def test_what_calls_an_answer_does_not_run_for_its_counter() -> None:
+    notebook = AUTHOR.notebook({"padding_mask": _WITH_STATE["a counter"]})
+    notebook["cells"].append(code("x = padding_mask(None)\nprint(n, padding_mask(x))\nn = 5"))
+    run = source_run(aligned(notebook), "padding_mask")
+    assert "print" not in run
+    assert "x =" not in run
+
+
+def test_a_function_that_sets_something_of_torch_is_not_called_for_it() -> None:
+    notebook = right()
+    notebook["cells"].append(code("def demo(): torch.manual_seed(0); run_for_hours()\ndemo()"))
+    assert "demo" not in source_run(aligned(notebook), "masked_softmax")
+
+
+def test_what_is_too_deep_to_be_taken_apart_is_told_the_same() -> None:
+    deep = " + 1" * 700
+    for source in [
+        "def f():\n    global n\n    n = x{}",
+        "table[0] = f(x{})",
+        "class A:\n    global n\n    n = sum(x{})",
+        "@a\ndef f(): y = x{}",
+    ]:
+        part = statements(source.format(deep))[0][0]
+        assert part.names == names(source.format(""))

@@ -11,7 +11,7 @@ import ast
 import builtins
 import re
 import symtable
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from autograder.guest.cells import python_of
@@ -19,6 +19,9 @@ from autograder.guest.cells import python_of
 # What every notebook has without making it.
 GIVEN = frozenset(dir(builtins)) | {"display", "get_ipython", "__name__", "__doc__", "__file__"}
 
+# What a comprehension is called where Python's compiler keeps its names.
+_COMPREHENSIONS = frozenset({"listcomp", "setcomp", "dictcomp", "genexpr"})
+_SETTERS = frozenset({"setattr", "delattr"})
 
 # Line magics that run the rest of their line.
 _RUNS_LINE = re.compile(
@@ -31,12 +34,16 @@ class Names:
     """What a cell does with global names.
 
     Attributes:
-        needs: read before the cell makes them, or read inside functions and not made by the cell.
-        makes: bound at the cell's top level.
+        needs: read before the cell makes them, or read or bound inside functions and not made by
+            the cell: a counter that a function declares ``global`` has to begin somewhere.
+        makes: bound at the cell's top level, or by its functions as ``global``.
         changes: not bound, but the object behind is written to: ``name[...] = ``, ``name.x = ``,
             or a method called for its effect, as in ``name.append(...)``.
         makes_any: a star import: what it makes cannot be told.
         modules: what it makes by ``import ...``.
+        later: those of ``makes`` and ``changes`` that wait for a function to be called.
+        calls: the functions that it calls itself, decorators among them.
+        builtins: like ``needs``, but there without anybody making them.
     """
 
     needs: frozenset[str] = frozenset()
@@ -44,6 +51,9 @@ class Names:
     changes: frozenset[str] = frozenset()
     makes_any: bool = False
     modules: frozenset[str] = frozenset()
+    later: frozenset[str] = frozenset()
+    calls: frozenset[str] = frozenset()
+    builtins: frozenset[str] = frozenset()
 
 
 def names(source: str) -> Names:
@@ -55,13 +65,17 @@ def names(source: str) -> Names:
     reader = _Reader()
     reader.block(ast.parse(_python(source)).body)
     # A function's globals are looked up when it is called: the cell's later lines may make them.
-    needs = reader.needs | (reader.late - reader.makes)
+    needs = reader.needs | ((reader.late | reader.makes_late) - reader.makes)
+    makes = reader.makes | reader.makes_late
     return Names(
         frozenset(needs - GIVEN),
-        frozenset(reader.makes),
-        frozenset(reader.changes - reader.makes),
+        frozenset(makes),
+        frozenset((reader.changes | reader.changes_late) - makes),
         reader.makes_any,
         frozenset(reader.modules & reader.makes),
+        frozenset((makes | reader.changes_late) - reader.makes - reader.changes),
+        frozenset(reader.calls),
+        frozenset(needs & GIVEN),
     )
 
 
@@ -70,9 +84,13 @@ class _Reader:
 
     def __init__(self) -> None:
         self.needs: set[str] = set()
-        self.late: set[str] = set()  # globals of functions
         self.makes: set[str] = set()
         self.changes: set[str] = set()
+        # globals of functions: what they read, bind, and write to when they are called
+        self.late: set[str] = set()
+        self.makes_late: set[str] = set()
+        self.changes_late: set[str] = set()
+        self.calls: set[str] = set()
         self.modules: set[str] = set()
         self.makes_any = False
 
@@ -153,22 +171,26 @@ class _Reader:
                 self.needs.add(symbol.get_name())
         if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
             self.needs |= {node.target.id} - self.makes
-        for scope in _scopes(table):
+        names_late: set[str] = set()
+        for scope, is_at_once in scopes(table):
             for symbol in scope.get_symbols():
+                name = symbol.get_name()
                 if not symbol.is_global():
                     continue
-                if symbol.is_assigned() and symbol.is_declared_global():
-                    self.makes.add(symbol.get_name())
+                names_late.add(name)
+                if is_bound(symbol):
+                    (self.makes if is_at_once else self.makes_late).add(name)
                 elif symbol.is_referenced():
-                    self.late.add(symbol.get_name())
+                    self.late.add(name)
+        if isinstance(node, ast.ClassDef):
+            self.late |= _read_before_bound(node)
         # `x: int` says something about x and makes nothing
         if not (isinstance(node, ast.AnnAssign) and node.value is None):
-            self.makes |= {
-                symbol.get_name()
-                for symbol in table.get_symbols()
-                if symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace()
-            }
-        self.changes |= set(_written_to(node))
+            self.makes |= {item.get_name() for item in table.get_symbols() if is_bound(item)}
+        written, written_late, calls = written_to(node)
+        self.changes |= written
+        self.changes_late |= written_late & names_late
+        self.calls |= calls
         if isinstance(node, ast.Import):
             self.modules |= {item.asname or item.name.partition(".")[0] for item in node.names}
         self.makes_any = self.makes_any or _is_star_import(node)
@@ -186,35 +208,106 @@ def _python(source: str) -> str:
     return "\n".join(kept)
 
 
-def _scopes(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
-    for child in table.get_children():
-        yield child
-        yield from _scopes(child)
+def scopes(table: symtable.SymbolTable) -> Iterator[tuple[symtable.SymbolTable, bool]]:
+    """The scopes inside one, and whether each runs with it: the body of a class and a comprehension
+    do, that of a function runs when it is called."""
+    waiting = [(child, True) for child in table.get_children()]
+    while waiting:
+        scope, around = waiting.pop()
+        is_at_once = around and (scope.get_type() == "class" or scope.get_name() in _COMPREHENSIONS)
+        yield scope, is_at_once
+        waiting += [(child, is_at_once) for child in scope.get_children()]
+
+
+def is_bound(symbol: symtable.Symbol) -> bool:
+    """Whether its scope gives it a value; ``import`` does as well as ``=``."""
+    return symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace()
+
+
+def _read_before_bound(body: ast.ClassDef) -> set[str]:
+    """Of the names that a class binds, those that its body reads first, as in ``x = x``."""
+    found: set[str] = set()
+    bound: set[str] = set()
+    for statement in body.body:
+        parts = [item for item in _at_once(statement) if isinstance(item, ast.Name)]
+        stored = {item.id for item in parts if not isinstance(item.ctx, ast.Load)}
+        found |= {item.id for item in parts if isinstance(item.ctx, ast.Load)} & stored - bound
+        bound |= stored
+    return found
+
+
+def _at_once(node: ast.AST) -> Iterator[ast.AST]:
+    """The parts of a statement that run with it: all but the bodies of functions."""
+    waiting = [node]
+    while waiting:
+        item = waiting.pop()
+        yield item
+        if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            defaults = [*item.args.defaults, *item.args.kw_defaults]
+            waiting += [default for default in defaults if default is not None]
+            waiting += [] if isinstance(item, ast.Lambda) else item.decorator_list
+        else:
+            waiting += ast.iter_child_nodes(item)
 
 
 def _is_star_import(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.ImportFrom) and any(a.name == "*" for a in statement.names)
 
 
-def _written_to(statement: ast.stmt) -> Iterator[str]:
-    for node in ast.walk(statement):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
-            continue
-        target: ast.expr | None = None
-        if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(
-            node.ctx, ast.Store | ast.Del
-        ):
-            target = node
-        elif (
-            isinstance(node, ast.Expr)
-            and isinstance(node.value, ast.Call)
-            and isinstance(node.value.func, ast.Attribute)
-        ):
-            target = node.value.func
-        while isinstance(target, ast.Attribute | ast.Subscript | ast.Call):
-            target = target.func if isinstance(target, ast.Call) else target.value
-        if isinstance(target, ast.Name):
-            yield target.id
+def written_to(statement: ast.stmt) -> tuple[set[str], set[str], set[str]]:
+    """The names whose objects a statement writes to, those inside functions, and what it calls."""
+    parts = list(_at_once(statement))
+    calls = {
+        called.id
+        for part in parts
+        for item in ([part.func] if isinstance(part, ast.Call) else _decorators(part))
+        for called in [item.func if isinstance(item, ast.Call) else item]
+        if isinstance(called, ast.Name)
+    }
+    everywhere = _written(ast.walk(statement))
+    at_once = _written(parts)
+    return at_once, everywhere - at_once, calls
+
+
+def _decorators(node: ast.AST) -> list[ast.expr]:
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return node.decorator_list
+    return []
+
+
+def _written(nodes: Iterable[ast.AST]) -> set[str]:
+    found: set[str] = set()
+    for node in nodes:
+        targets: list[ast.expr] = []
+        if isinstance(node, ast.Attribute | ast.Subscript):
+            targets += [] if isinstance(node.ctx, ast.Load) else [node]
+        elif isinstance(node, ast.Expr):
+            targets += _for_effect(node.value)
+        for target in targets:
+            root: ast.expr = target
+            while isinstance(root, ast.Attribute | ast.Subscript | ast.Call):
+                root = root.func if isinstance(root, ast.Call) else root.value
+            if isinstance(root, ast.Name):
+                found.add(root.id)
+    return found
+
+
+def _for_effect(value: ast.expr) -> Iterator[ast.expr]:
+    """What is called in an expression of whose value nothing is made: methods, and what
+    ``setattr`` sets."""
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, ast.ListComp | ast.SetComp | ast.GeneratorExp):
+            waiting.append(item.elt)
+        elif isinstance(item, ast.BoolOp):
+            waiting += item.values
+        elif isinstance(item, ast.IfExp):
+            waiting += [item.body, item.orelse]
+        elif isinstance(item, ast.Call) and isinstance(item.func, ast.Attribute):
+            yield item.func
+        elif isinstance(item, ast.Call) and isinstance(item.func, ast.Name):
+            yield from item.args[:1] if item.func.id in _SETTERS else []
 
 
 def dependents(cells: Sequence[str | None], exercises: Collection[str]) -> list[bool]:
@@ -235,7 +328,7 @@ def dependents(cells: Sequence[str | None], exercises: Collection[str]) -> list[
         if depends:
             poisoned |= found.makes | found.changes
         else:
-            poisoned -= found.makes
+            poisoned -= found.makes - found.later
         result.append(depends)
     return result
 
@@ -244,7 +337,8 @@ def dependencies(cells: Sequence[str]) -> list[frozenset[int]]:
     """For each cell, the other cells that it needs at once: those that make or complete its names.
 
     A name that several cells make comes from the nearest above; where none above makes it, from
-    the nearest below (a function finds its globals when it is called). A module is complete when it
+    the nearest below (a function finds its globals when it is called). A cell that makes it only
+    when its function is called comes after those that do at once. A module is complete when it
     is imported: else ``torch.manual_seed(0)`` in a demonstration would make all that follows need
     it. A cell that is not Python needs nothing and makes nothing.
     """
@@ -253,10 +347,10 @@ def dependencies(cells: Sequence[str]) -> list[frozenset[int]]:
     for here, item in enumerate(found):
         wanted: set[int] = set()
         for name in item.needs:
-            above = [i for i in range(here) if name in found[i].makes]
-            below = [i for i in range(here + 1, len(cells)) if name in found[i].makes]
-            if above or below:
-                maker = above[-1] if above else below[0]
+            makers = [i for i, other in enumerate(found) if name in other.makes and i != here]
+            makers = [i for i in makers if name not in found[i].later] or makers
+            if makers:
+                maker = max((i for i in makers if i < here), default=makers[0])
                 wanted.add(maker)
                 if name not in found[maker].modules:
                     wanted |= {i for i in range(maker + 1, here) if name in found[i].changes}

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from autograder.compose.names import GIVEN, Names, names
+from autograder.compose.names import GIVEN, Names, is_bound, names, scopes, written_to
 from autograder.guest.cells import python_of
 from autograder.i18n import _
 
@@ -114,22 +114,30 @@ def _names_at_large(text: str) -> Names:
     """What :func:`names` says, at least: for what is too deep to be taken apart, piece by piece."""
     top = symtable.symtable(python_of(text), "<cell>", "exec")
     needs = {item.get_name() for item in top.get_symbols() if item.is_referenced()}
-    makes = {
-        item.get_name()
-        for item in top.get_symbols()
-        if item.is_assigned() or item.is_imported() or item.is_namespace()
-    }
+    makes = {item.get_name() for item in top.get_symbols() if is_bound(item)}
     late: set[str] = set()
-    waiting = top.get_children()
-    while waiting:
-        scope = waiting.pop()
-        waiting += scope.get_children()
+    makes_late: set[str] = set()
+    for scope, is_at_once in scopes(top):
         for item in scope.get_symbols():
-            if item.is_declared_global() and item.is_assigned():
-                makes.add(item.get_name())
+            if item.is_global() and is_bound(item):
+                (makes if is_at_once else makes_late).add(item.get_name())
             elif item.is_global() and item.is_referenced():
                 late.add(item.get_name())
-    return Names(frozenset((needs | (late - makes)) - GIVEN), frozenset(makes))
+    needs |= (late | makes_late) - makes
+    changes: set[str] = set()
+    calls: set[str] = set()
+    for statement in ast.parse(python_of(text)).body:
+        written, _written_late, called = written_to(statement)
+        changes |= written
+        calls |= called
+    return Names(
+        frozenset(needs - GIVEN),
+        frozenset(makes | makes_late),
+        frozenset(changes - makes),
+        later=frozenset(makes_late - makes),
+        calls=frozenset(calls),
+        builtins=frozenset(needs & GIVEN),
+    )
 
 
 @lru_cache(maxsize=4_096)
