@@ -1,8 +1,8 @@
 """Answers that do nothing: no check may pay for one.
 
-They hand back what they were given, or zeros, or nothing; as somebody's test they accept everything
-or turn everything away. A check that looks at one property alone, such as that an input stays as it
-was, is easily passed by them.
+They hand back what they were given, or zeros, or nothing, or refuse whatever they are given; as
+somebody's test they accept everything or turn everything away. A check that looks at one property
+alone, such as that an input stays as it was, is easily passed by them.
 """
 
 from __future__ import annotations
@@ -29,8 +29,17 @@ def _input(values: Values) -> Any:
     return next((item for item in values if isinstance(item, Tensor)), next(iter(values), None))
 
 
+def _last_input(values: Values) -> Any:
+    """The last tensor: a mask, mostly."""
+    return _input(values[::-1])
+
+
 def _turn_away(values: Values) -> None:
     raise AssertionError
+
+
+def _refuse(values: Values) -> None:
+    raise ValueError
 
 
 _DOINGS: dict[str, Callable[[Values], Any]] = {
@@ -38,8 +47,10 @@ _DOINGS: dict[str, Callable[[Values], Any]] = {
     "returns its input": _input,
     "returns its input twice": lambda values: (_input(values),) * 2,
     "returns its input three times": lambda values: (_input(values),) * 3,
+    "returns its last input": _last_input,
     "returns zeros": lambda values: torch.zeros_like(_input(values)),
     "raises AssertionError": _turn_away,
+    "raises ValueError": _refuse,
 }
 
 

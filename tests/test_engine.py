@@ -199,6 +199,8 @@ def test_a_forbidden_kernel_is_named_where_the_first_layer_is_gone(engine):
 NORMS = ("layer_norm", "rms_norm", "group_norm", "batch_norm", "instance_norm")
 ATTENTION = ("scaled_dot_product_attention", "multi_head_attention_forward")
 _NONE = "None, None, None, None, True, 0.0, 1e-5"
+_CLASSES = "x[:, 0, :, None, None], torch.ones(2, 1, 1, dtype=torch.int64)"
+_LINEAR = "torch.nn.functional.linear_cross_entropy"
 _NESTED = "torch.nested.nested_tensor([row for row in x])"
 _HEADS = "torch.nested.nested_tensor([row[None] for row in x])"
 
@@ -243,6 +245,15 @@ _HEADS = "torch.nested.nested_tensor([row[None] for row in x])"
         (
             ATTENTION,
             f"torch._C._nn.scaled_dot_product_attention(*[{_HEADS}] * 3).to_padded_tensor(0)",
+        ),
+        (ATTENTION, "torch.ao.nn.quantizable.MultiheadAttention(6, 1)(x, x, x)[0]"),
+        (("cross_entropy",), f"torch.ops.aten.nll_loss2d({_CLASSES}, None, 1, -1)"),
+        (("cross_entropy",), f"torch.ops.aten.nll_loss2d_forward({_CLASSES}, None, 1, -1)[0]"),
+        (("cross_entropy",), f"{_LINEAR}(x[:, 0], torch.eye(6), torch.tensor([1, 2]))"),
+        (
+            ("cross_entropy",),
+            f"{_LINEAR}(x[:, 0], torch.eye(6), torch.tensor([1, 2]), "
+            "options=torch.nn.LinearCrossEntropyOptions(batch_chunk_size=1))",
         ),
         (("softmax",), "torch._refs.softmax(x, -1)"),
         (("softmax",), "torch._masked_softmax(x, x > 9, -1, 2)"),

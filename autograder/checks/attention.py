@@ -392,6 +392,13 @@ def forbidden_entries_get_nothing(answer: Answer, cases: Cases) -> None:
         cause=_("Its score never reached an exponential: weights of a softmax are positive."),
         next_step=_("Print one row of the mask beside the same row of your weights."),
     )
+    allowed = found[mask]
+    expect(
+        allowed.max() > allowed.min(),
+        seen=_("All allowed entries have the same weight, though their scores differ."),
+        cause=_("The scores have no part in the result."),
+        next_step=_("Take the exponential of the scores, and keep it where the mask is True."),
+    )
 
 
 @softmax.check(points=1)

@@ -268,7 +268,14 @@ entropy = Exercise(
             "the ones that count."
         ),
     ),
-    forbid=("cross_entropy", "nll_loss", "cross_entropy_loss", "nll_loss_nd"),
+    forbid=(
+        "cross_entropy",
+        "linear_cross_entropy",
+        "nll_loss",
+        "nll_loss2d",
+        "cross_entropy_loss",
+        "nll_loss_nd",
+    ),
 )
 
 

@@ -112,6 +112,7 @@ def each_head_has_its_columns(answer: Answer, cases: Cases) -> None:
 def uneven_widths_are_refused(answer: Answer, cases: Cases) -> None:
     """A width that H does not divide raises ValueError."""
     B, T, H, d = _head_sizes(cases)
+    answer(cases.normal(B, T, H * d), H)  # who refuses everything raises here
     try:
         answer(cases.normal(B, T, H * d + 1), H)
     except AnswerRaised as error:

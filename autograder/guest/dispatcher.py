@@ -18,6 +18,7 @@ torch's own Python source along, is not stopped by it. Such code shows itself to
 from __future__ import annotations
 
 import ctypes
+import functools
 import inspect
 import sys
 import types
@@ -64,7 +65,14 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "_sparse_softmax",
         "special_softmax",
     ),
-    "cross_entropy": ("cross_entropy_loss", "nll_loss_nd", "nll_loss", "nll_loss_forward"),
+    "cross_entropy": (
+        "cross_entropy_loss",
+        "nll_loss_nd",
+        "nll_loss",
+        "nll_loss_forward",
+        "nll_loss2d",
+        "nll_loss2d_forward",
+    ),
 }
 """Operators of aten that do what a forbidden function does, by its name."""
 _QUANTIZED: dict[str, tuple[str, ...]] = {
@@ -85,11 +93,13 @@ _KEYS = (
 MKL-DNN's); that of plain tensors; that of operators which are built from others; and, before it
 comes to them, those of ``torch.func.vmap``, which take the operator apart."""
 _DECOMPOSITIONS = "torch._decomp.decompositions"
+_LINEAR_CROSS_ENTROPY = "torch.nn.modules.linear_cross_entropy"
 _IN_PYTHON: dict[str, tuple[tuple[str, str], ...]] = {
     "scaled_dot_product_attention": (
         ("torch.nn.attention.flex_attention", "flex_attention"),
         ("torch._higher_order_ops.flex_attention", "math_attention"),
         ("torch.onnx.ops._impl", "attention_23"),
+        ("torch.ao.nn.quantizable.modules.activation", "MultiheadAttention._forward_impl"),
     ),
     "layer_norm": (("torch._refs", "native_layer_norm"), ("torch._refs", "_normalize")),
     "rms_norm": ((_DECOMPOSITIONS, "_fused_rms_norm"),),
@@ -103,6 +113,8 @@ _IN_PYTHON: dict[str, tuple[tuple[str, str], ...]] = {
     "cross_entropy": (
         ("torch._refs.nn.functional", "_nll_loss_nd"),
         (_DECOMPOSITIONS, "_nll_loss_forward"),
+        ("torch.nn.functional", "linear_cross_entropy"),
+        (_LINEAR_CROSS_ENTROPY, "_linear_cross_entropy_batch_chunked_accumulator"),
     ),
 }
 """What does the same without any of these operators, by module and name: torch's references and
@@ -124,7 +136,7 @@ def forbid(names: Iterable[str]) -> list[str]:
         for operator in _QUANTIZED.get(name, ()):
             quantized.setdefault(operator, refuse)
         places = (("torch.nn.functional", name), *_IN_PYTHON.get(name, ()))
-        found = [getattr(sys.modules.get(module), own_name, None) for module, own_name in places]
+        found = [_found(module, own_name) for module, own_name in places]
         code = _refusing_code(name) if any(found) else None
         for item in found:
             # The function itself, below what wraps it, and its code and not its name: whoever holds
@@ -139,6 +151,13 @@ def forbid(names: Iterable[str]) -> list[str]:
             _replace_kernels("aten", key, refusals)
         _replace_kernels("quantized", "QuantizedCPU", quantized)
     return _seen
+
+
+def _found(module: str, name: str) -> Any:
+    """What stands under a dotted name in a module that is loaded, or None."""
+    return functools.reduce(
+        lambda holder, part: getattr(holder, part, None), name.split("."), sys.modules.get(module)
+    )
 
 
 _seen: list[str] = []
