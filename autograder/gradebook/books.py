@@ -37,6 +37,7 @@ class Entry:
     """What is written for one learner.
 
     Attributes:
+        timestamp: when it was handed in; None leaves what the books say.
         scores: points by exercise.
         comments: the comment on each exercise's cell, or None.
     """
@@ -149,6 +150,7 @@ class Books:
                 )
         self._insert(table, fresh)
         self._extensions = {row["id"]: row["extension"] for row in known.values()}
+        self._timestamps = {row["id"]: row["timestamp"] for row in known.values()}
         return {name: row["id"] for name, row in known.items()}
 
     def _submitted_notebooks(self, submissions: Mapping[str, str]) -> dict[str, str]:
@@ -218,7 +220,7 @@ class Books:
         """Late penalties as nbgrader's plugin gives them, made anew each time."""
         table = Grade.__table__
         scores: dict[str, float] = dict.fromkeys(wanted, 0.0)
-        late = {notebook: self._seconds_late(entry, notebook) for notebook, entry in wanted.items()}
+        late = {notebook: self._seconds_late(notebook) for notebook in wanted}
         if any(late.values()):
             for row in self._rows(table, table.c.notebook_id.in_(list(wanted))):
                 given = (
@@ -241,12 +243,14 @@ class Books:
                     .values(late_submission_penalty=penalty)
                 )
 
-    def _seconds_late(self, entry: Entry, notebook: str) -> float:
-        if entry.timestamp is None or self._due is None:
+    def _seconds_late(self, notebook: str) -> float:
+        # by the time in the books: a file that says none, now, does not take it back
+        timestamp = self._timestamps[self._owner[notebook]]
+        if timestamp is None or self._due is None:
             return 0.0
         extension = self._extensions[self._owner[notebook]]
         due = self._due + extension if extension is not None else self._due
-        return max(0.0, (entry.timestamp - due).total_seconds())
+        return max(0.0, (timestamp - due).total_seconds())
 
 
 def points(db_url: str, course_id: str, stem: str) -> dict[str, float]:
