@@ -6,6 +6,7 @@ import argparse
 import csv
 import io
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ from nbgrader.coursedir import CourseDirectory
 from traitlets.config import Config
 
 from autograder.bench.sample_class import SAMPLES, Author
-from autograder.gradebook import autograde, command, course, last_run, restored
+from autograder.gradebook import autograde, beside, command, course, last_run, restored
 from autograder.gradebook.export import SafeCsv
 from autograder.grading import batch, work
 from autograder.grading.pool import Inline
@@ -261,6 +262,75 @@ def test_late_penalties_are_made_anew(klass: Class) -> None:
     (folder / "timestamp.txt").write_text("2026-02-02 10:59:00 UTC", encoding="utf-8")
     klass.autograde("--quiet")
     assert klass.books()["ada"]["penalty"] is None
+
+
+def test_a_time_that_is_not_said_again_stays(klass: Class) -> None:
+    klass.config.LateSubmissionPlugin.penalty_method = "zero"
+    folder = klass.hand_in("right", student="ada", timestamp="2026-02-02 12:00:00 UTC")
+    klass.autograde("--quiet")
+    with Gradebook(klass.folders.db_url) as gradebook:
+        gradebook.update_or_create_assignment("attention", duedate="2026-02-02 11:00:00 UTC")
+    (folder / "timestamp.txt").unlink()
+    klass.autograde("--quiet")
+    assert klass.books()["ada"]["penalty"] == TOTAL
+    os.mkfifo(folder / "timestamp.txt")
+    klass.autograde("--quiet")
+    row = klass.books()["ada"]
+    assert row["penalty"] == TOTAL
+    assert "`timestamp.txt` holds no time" in row["comments"]["attention_scores"]
+
+
+def test_what_lies_beside_a_notebook_stops_nobody(
+    klass: Class, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ("ada", "bob", "cy", "ed", "lou\nnew")
+    folders = {name: klass.hand_in("right", student=name) for name in names}
+    for name in ("ada", "cy"):
+        (folders[name] / "data.txt").write_text("data", encoding="utf-8")
+    (folders["bob"] / "attention.ipynb").rename(folders["bob"] / "mine-attention.ipynb")
+    (folders["bob"] / "attention.ipynb").mkdir()
+    (folders["bob"] / "attention.ipynb" / "x.txt").touch()
+    os.mkfifo(folders["ed"] / "timestamp.txt")
+    read, write = beside._read, autograde.write_whole
+
+    def refuses(path: Path, most: int) -> bytes:
+        if "cy" in path.parts:
+            raise PermissionError(13, "Permission denied", str(path))
+        return read(path, most)
+
+    def fails(path: Path, text: str, *, durable: bool) -> None:
+        if "ed" in path.parts:
+            raise OSError(36, "File name too long", str(path))
+        write(path, text, durable=durable)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(beside, "_read", refuses)
+        patch.setattr(autograde, "write_whole", fails)
+        for _run in range(2):  # the second knows what the first wrote
+            assert klass.autograde() == 0
+            said = capsys.readouterr()
+            assert "5 submissions" in said.out
+            assert "not whole in autograded/, and their comments say why: cy, ed" in said.err
+            books = klass.books()
+            assert {name: row["score"] for name, row in books.items()} == dict.fromkeys(
+                names, TOTAL
+            )
+            told = {name: row["comments"]["attention_scores"] or "" for name, row in books.items()}
+            assert "`data.txt` could not be copied" in told["cy"]
+            assert "notebook could not be written: File name too long" in told["ed"]
+            assert "could not" not in told["ada"] + told["bob"] + told["lou\nnew"]
+    assert klass.autograde() == 0
+    assert capsys.readouterr().err == ""
+    told = {name: row["comments"]["attention_scores"] for name, row in klass.books().items()}
+    assert told["cy"] is None
+    for name in names:
+        path = klass.root / "autograded" / name / "attention" / "attention.ipynb"
+        assert json.loads(path.read_text(encoding="utf-8"))["cells"]
+    data = klass.root / "autograded" / "cy" / "attention" / "data.txt"
+    assert data.read_text(encoding="utf-8") == "data"
+    data.unlink()
+    klass.autograde("--quiet")
+    assert data.read_text(encoding="utf-8") == "data"
 
 
 def test_several_files_in_one_folder(klass: Class) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from autograder.bench.sample_class import Author, saved
 from autograder.gradebook import folders
 from autograder.gradebook.folders import handed_in
+from autograder.gradebook.listing import remove
 
 AUTHOR = Author()
 
@@ -35,3 +37,53 @@ def test_a_fault_of_ours_at_one_file_costs_that_file(
 
     monkeypatch.setattr(folders, "read", fails)
     assert handed_in("ada", tmp_path, "attention").submission.file_name == "attention.ipynb"
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [(PermissionError(13, "Permission denied"), "Permission denied"), (RecursionError(), "deep")],
+)
+def test_a_folder_that_cannot_be_walked_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Exception, reason: str
+) -> None:
+    """What lies beside the notebook costs a note, not the grade."""
+    (tmp_path / "below").mkdir()
+    whole = folders.find
+
+    def fails(paths: list[Path]) -> object:
+        if paths == [tmp_path]:
+            raise fault
+        return whole(paths)
+
+    monkeypatch.setattr(folders, "find", fails)
+    handed = handed_in("ada", tmp_path, "attention")
+    assert reason in handed.submission.refused
+    (tmp_path / "attention (1).ipynb").write_bytes(saved(AUTHOR.notebook({})))
+    handed = handed_in("ada", tmp_path, "attention")
+    assert handed.submission.name == "ada/attention (1).ipynb"
+    assert not handed.submission.refused
+    (note,) = handed.notes
+    assert reason in note
+
+
+def test_more_levels_than_python_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "attention.ipynb").write_bytes(saved(AUTHOR.notebook({})))
+    monkeypatch.chdir(tmp_path)
+    for _level in range(1200):
+        os.mkdir("d")
+        os.chdir("d")
+    try:
+        assert handed_in("ada", tmp_path, "attention").submission.file_name == "attention.ipynb"
+    finally:
+        remove(tmp_path / "d")
+
+
+def test_a_folder_that_nobody_may_look_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(path: Path) -> list[str]:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "listdir", refuses)
+    refused = handed_in("ada", tmp_path, "attention").submission.refused
+    assert refused == "The folder cannot be read: Permission denied."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -12,21 +13,29 @@ import pytest
 
 from autograder.gradebook import last_run
 from autograder.gradebook.last_run import LastRun, Left
+from autograder.gradebook.listing import remove
 from autograder.grading.summary import Summary
 
 
 class Course:
     """A class, and what a run left behind."""
 
+    monkeypatch: pytest.MonkeyPatch
+
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.config = {"CourseDirectory": {"root": str(root)}}
+        self.config: dict[str, dict[str, object]] = {"CourseDirectory": {"root": str(root)}}
         self.options = [0, "auto"]
         self.books = root / "gradebook.db"
         self.submission = root / "submitted" / "ada" / "attention" / "attention.ipynb"
         self.autograded = root / "autograded" / "ada" / "attention" / "attention.ipynb"
         self.linked = root / "elsewhere.txt"
-        for path in (self.books, self.submission, self.autograded, self.linked):
+        self.copied = self.autograded.parent / "data" / "more.txt"
+        self.plugin = root / "plugins" / "penalty.py"
+        for path in (
+            *(self.books, self.submission, self.autograded),
+            *(self.copied, self.linked, self.plugin),
+        ):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text("as it was", encoding="utf-8")
         (self.submission.parent / "data").mkdir()
@@ -40,7 +49,8 @@ class Course:
         last = self.last()
         last.begin(str(self.root / "submitted" / "*" / "attention"))
         summary = Summary(["ada graded"], Counter(graded=1), graded=1)
-        last.end(Left(summary, url or f"sqlite:///{self.books}"), [self.autograded])
+        left = Left(summary, url or f"sqlite:///{self.books}")
+        last.end(left, [self.autograded, str(self.copied)])
 
 
 @pytest.fixture
@@ -48,6 +58,7 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Course:
     """A class that was just graded."""
     monkeypatch.setattr(last_run, "RESULTS", tmp_path / "kept")
     course = Course(tmp_path / "course")
+    course.monkeypatch = monkeypatch
     course.run()
     return course
 
@@ -111,12 +122,20 @@ def the_autograded_notebook_is_gone(ran: Course) -> None:
     ran.autograded.unlink()
 
 
+def a_copied_file_is_gone(ran: Course) -> None:
+    ran.copied.unlink()
+
+
 def the_gradebook(ran: Course) -> None:
     ran.books.write_text("as it was not", encoding="utf-8")
 
 
 def the_gradebook_is_gone(ran: Course) -> None:
     ran.books.unlink()
+
+
+def what_sqlite_has_put_beside_it(ran: Course) -> None:
+    ran.books.with_name("gradebook.db-wal").touch()
 
 
 def another_seed(ran: Course) -> None:
@@ -136,6 +155,15 @@ def books_in_another_database(ran: Course) -> None:
     ran.run("postgresql://books")
 
 
+def somebody_else_runs_it(ran: Course) -> None:
+    ran.monkeypatch.setattr(os, "getgroups", lambda: [54_321])
+
+
+def a_written_file_is_gone_at_the_end(ran: Course) -> None:
+    ran.copied.unlink()
+    ran.run()
+
+
 def nonsense_is_remembered(ran: Course) -> None:
     (last_run.RESULTS / "last-runs" / "attention.json").write_text("[]", encoding="utf-8")
 
@@ -153,12 +181,16 @@ CHANGES = (
     a_file_is_gone,
     the_autograded_notebook,
     the_autograded_notebook_is_gone,
+    a_copied_file_is_gone,
     the_gradebook,
     the_gradebook_is_gone,
+    what_sqlite_has_put_beside_it,
     another_seed,
     the_configuration,
     a_run_that_was_killed,
     books_in_another_database,
+    somebody_else_runs_it,
+    a_written_file_is_gone_at_the_end,
     nonsense_is_remembered,
 )
 
@@ -181,3 +213,83 @@ def test_what_changes_while_the_class_is_graded(ran: Course) -> None:
     the_submission(ran)
     last.end(Left(Summary(), f"sqlite:///{ran.books}"), [ran.autograded])
     assert ran.last().unchanged() is None
+
+
+class Penalty:
+    """A class that a configuration may hold itself."""
+
+
+@pytest.mark.parametrize(
+    "named", ["penalty.Late", "plugins.penalty.Late", ["plugins.penalty.Late"], Penalty]
+)
+def test_the_code_that_the_configuration_names(ran: Course, named: object) -> None:
+    ran.monkeypatch.syspath_prepend(str(ran.root))
+    ran.monkeypatch.syspath_prepend(str(ran.plugin.parent))
+    ran.monkeypatch.setattr(Penalty, "__module__", "plugins.penalty")
+    ran.config["AssignLatePenalties"] = {"plugin_class": named}
+    ran.run()
+    assert ran.last().unchanged() is not None
+    ran.plugin.write_text("as it was not", encoding="utf-8")
+    assert ran.last().unchanged() is None
+    assert not {"plugins", "plugins.penalty", "penalty"} & set(sys.modules)
+
+
+def test_the_file_of_the_configuration(ran: Course) -> None:
+    ran.monkeypatch.setattr(last_run.chapters, "ROOT", ran.root)
+    ran.monkeypatch.setattr(last_run, "sources_now", lambda: "the same")
+    ran.run()
+    assert ran.last().unchanged() is not None
+    (ran.root / "nbgrader_config.py").touch()
+    assert ran.last().unchanged() is None
+
+
+@pytest.mark.parametrize("url", ["sqlite:///{}?timeout=5", "sqlite+pysqlite:///{}"])
+def test_an_address_of_books_with_more_in_it(ran: Course, url: str) -> None:
+    ran.run(url.format(ran.books))
+    assert ran.last().unchanged() is not None
+    ran.books.touch()
+    assert ran.last().unchanged() is None
+
+
+def test_nothing_that_is_remembered_ends_a_run(ran: Course) -> None:
+    """All is written by then."""
+    ran.run("sqlite://")
+    assert ran.last().unchanged() is None
+
+    def full(path: Path, text: str, *, durable: bool) -> None:
+        raise OSError(28, "No space left on device", str(path))
+
+    ran.monkeypatch.setattr(last_run, "write_whole", full)
+    ran.run()
+    assert ran.last().unchanged() is None
+
+
+def test_what_cannot_be_looked_at_is_no_change_and_no_end(ran: Course) -> None:
+    lstat = os.lstat
+
+    def refuses(path: str) -> os.stat_result:
+        if str(path).endswith("link.txt"):
+            raise PermissionError(13, "Permission denied", path)
+        return lstat(path)
+
+    with ran.monkeypatch.context() as patch:
+        patch.setattr(os, "lstat", refuses)
+        ran.run()
+        assert ran.last().unchanged() is not None
+    assert ran.last().unchanged() is None
+
+
+def test_more_levels_than_python_calls(ran: Course) -> None:
+    ran.monkeypatch.chdir(ran.submission.parent)
+    for _level in range(1200):
+        os.mkdir("d")
+        os.chdir("d")
+    try:
+        ran.run()
+        assert ran.last().unchanged() is not None
+        os.chdir("..")
+        os.rmdir("d")
+        os.chdir(ran.submission.parent)
+        assert ran.last().unchanged() is None
+    finally:
+        remove(ran.submission.parent / "d")

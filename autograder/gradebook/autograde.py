@@ -9,12 +9,10 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
 import re
-import shutil
-import stat
-from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from glob import glob
 from itertools import islice
 from pathlib import Path
@@ -24,11 +22,13 @@ from nbgrader.apps import NbGraderAPI
 from nbgrader.coursedir import CourseDirectory
 
 from autograder import chapters
+from autograder.gradebook.beside import Beside, free, handed_in_at
 from autograder.gradebook.books import Books, Entry, points
 from autograder.gradebook.errors import BooksError
 from autograder.gradebook.folders import Handed, submissions
 from autograder.gradebook.last_run import LastRun, Left
-from autograder.gradebook.restored import comments, restored
+from autograder.gradebook.listing import state
+from autograder.gradebook.restored import RawNotebook, comments, restored
 from autograder.grading import keys
 from autograder.grading.batch import known_stems
 from autograder.grading.command import graded_batch, open_sinks
@@ -69,16 +69,21 @@ def autograde_class(stem: str, args: argparse.Namespace, config: Any, last: Last
     progress = Progress(len(handed), quiet=args.quiet)
     batch = graded_batch([item.submission for item in handed], options, args, progress)
     left = Left(Summary(graded=batch.graded), folders.db_url, batch.store.failure)
-    written = []
+    written: list[str] = []
     sinks = open_sinks(args)
     with Books(folders.db_url, folders.course_id, stem, config) as books:
         rows = zip(handed, batch.results(), strict=True)
         while part := list(islice(rows, _TOGETHER)):
             entries = []
             for item, (submission, graded) in part:
-                graded = _with_notes(graded, item)  # noqa: PLW2901
-                written.append(_write_autograded(folders, stem, item, graded))
-                entries.append(_entry(folders, stem, item, graded.result))
+                timestamp, notes = _handed_in_at(item)
+                graded = _with_notes(graded, *item.notes, *notes)  # noqa: PLW2901
+                notes, files = _write_autograded(folders, stem, item, graded)
+                graded = _with_notes(graded, *notes)  # noqa: PLW2901
+                written += files
+                if notes:
+                    left.partly.append(item.student)
+                entries.append(_entry(stem, item.student, timestamp, graded.result))
                 left.summary.add(submission, graded)
                 for sink in sinks:
                     sink.add(submission, graded)
@@ -86,7 +91,7 @@ def autograde_class(stem: str, args: argparse.Namespace, config: Any, last: Last
     for sink in sinks:
         sink.finish()
     left.written = [sink.path for sink in sinks]
-    if not batch.unsettled:
+    if not (batch.unsettled or left.partly):
         last.end(left, written)
     return left
 
@@ -116,69 +121,78 @@ def _learners(folders: Any, stem: str) -> list[tuple[str, Path]]:
     found = []
     excluded = set(filter(None, folders.student_id_exclude.split(",")))
     for place in sorted(glob(folders.format_path(folders.submitted_directory, "*", stem))):
-        match = re.fullmatch(pattern, place)
+        match = re.fullmatch(pattern, place, re.DOTALL)
         if match and match["student"] not in excluded:
             found.append((match["student"], Path(place)))
     return found
 
 
-def _with_notes(graded: Graded, item: Handed) -> Graded:
-    result = graded.result
-    status = "repaired" if item.notes and result.status == "graded" else result.status
-    return replace(
-        graded, result=replace(result, notes=(*item.notes, *result.notes), status=status)
-    )
-
-
-def _entry(folders: Any, stem: str, item: Handed, result: SubmissionResult) -> Entry:
+def _handed_in_at(item: Handed) -> tuple[datetime | None, tuple[str, ...]]:
+    """When a learner handed in, as far as that is known, and a note where it cannot be read."""
     try:
-        timestamp = folders.get_existing_timestamp(str(item.folder))
-    except Exception:
-        # nbgrader ends the run at a timestamp that it cannot read; the grade is worth more.
-        timestamp = None
+        return handed_in_at(item.folder), ()
+    except ValueError as error:
+        return None, (str(error),)
+
+
+def _with_notes(graded: Graded, *notes: str) -> Graded:
+    result = graded.result
+    status = "repaired" if notes and result.status == "graded" else result.status
+    return replace(graded, result=replace(result, notes=(*notes, *result.notes), status=status))
+
+
+def _entry(stem: str, student: str, timestamp: datetime | None, result: SubmissionResult) -> Entry:
     return Entry(
-        item.student,
+        student,
         timestamp,
         {exercise.id.partition(".")[2]: exercise.score for exercise in result.exercises},
         comments(result, template(stem).exercises),
     )
 
 
-def _write_autograded(folders: Any, stem: str, item: Handed, graded: Graded) -> Path:
+def _write_autograded(
+    folders: Any, stem: str, item: Handed, graded: Graded
+) -> tuple[tuple[str, ...], list[str]]:
     """Write ``autograded/<student>/<chapter>/``, unless it is there and nothing changed.
 
     Returns:
-        The notebook in it.
+        Notes on what could not be written, and the files in it.
     """
     target = Path(folders.format_path(folders.autograded_directory, item.student, stem))
-    path = target / f"{stem}.ipynb"
     mark = RESULTS / "autograded" / stem / f"{_file_name(item.student)}.json"
-    depends = _depends(stem, item, graded)
-    if _is_written(path, mark, depends):
-        return path
+    beside = Beside(item.folder, stem)
+    depends = _depends(stem, item, graded, beside)
+    before = _written_before(mark, depends)
+    if before and not beside.failed:
+        return (), before
+    copies = beside.copy_to(target)
+    notes = beside.notes()
+    try:
+        path = free(target, f"{stem}.ipynb")
+        shown = _restored(stem, item, _with_notes(graded, *notes))
+        text = json.dumps(shown, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+        write_whole(path, text, durable=False)
+        path.chmod(0o444)  # as nbgrader leaves it
+    except OSError as error:
+        note = _("The graded notebook could not be written: {reason}.")
+        return (*notes, note.format(reason=error.strerror or error)), []
+    written = {str(file): state(file) for file in (path, *copies)}
+    if not beside.failed:
+        with suppress(OSError):  # it only saves time
+            write_whole(mark, json.dumps([depends, written]), durable=False)
+    return notes, list(written)
+
+
+def _restored(stem: str, item: Handed, graded: Graded) -> RawNotebook:
     handed_out = template(stem)
     try:
         notebook = read(item.submission.data(), item.submission.file_name)
-        shown = restored(handed_out, notebook, align(notebook, handed_out), graded.result)
+        return restored(handed_out, notebook, align(notebook, handed_out), graded.result)
     except Exception:  # unreadable, or a fault of ours that its result names: the run goes on
-        shown = restored(handed_out, result=graded.result)
-    target.mkdir(parents=True, exist_ok=True)
-    for other in _other_files(item.folder):
-        copy = target / other.relative_to(item.folder)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.unlink(missing_ok=True)
-        shutil.copyfile(other, copy)
-    text = json.dumps(shown, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
-    write_whole(path, text, durable=False)
-    path.chmod(0o444)  # as nbgrader leaves it
-    state = path.stat()
-    write_whole(
-        mark, json.dumps([depends, str(path), state.st_size, state.st_mtime_ns]), durable=False
-    )
-    return path
+        return restored(handed_out, result=graded.result)
 
 
-def _depends(stem: str, item: Handed, graded: Graded) -> str:
+def _depends(stem: str, item: Handed, graded: Graded, beside: Beside) -> str:
     result = graded.result
     return keys.digest(
         keys.grader(),
@@ -189,7 +203,7 @@ def _depends(stem: str, item: Handed, graded: Graded) -> str:
         result.status,
         result.notes,
         [(exercise.id, exercise.score) for exercise in result.exercises],
-        [(str(other), other.stat().st_mtime_ns) for other in _other_files(item.folder)],
+        beside.files,
         _stamp(item),
     )
 
@@ -201,32 +215,16 @@ def _stamp(item: Handed) -> int:
         return 0
 
 
-def _is_written(path: Path, mark: Path, depends: str) -> bool:
+def _written_before(mark: Path, depends: str) -> list[str]:
+    """The files of an earlier run, where they are still what would be written now; else none."""
     try:
-        state = path.stat()
-        return bool(
-            json.loads(mark.read_text(encoding="utf-8"))
-            == [depends, str(path), state.st_size, state.st_mtime_ns]
-        )
-    except (OSError, ValueError):
-        return False
+        of, written = json.loads(mark.read_text(encoding="utf-8"))
+        is_there = of == depends and all(state(path) == kept for path, kept in written.items())
+    except (OSError, ValueError, TypeError, AttributeError):
+        return []
+    return list(written) if is_there else []
 
 
 def _file_name(student: str) -> str:
     plain = re.sub(r"[^A-Za-z0-9._-]", "_", student)[:80]
     return f"{plain}-{hashlib.sha256(student.encode()).hexdigest()[:12]}"
-
-
-def _other_files(folder: Path) -> Iterator[Path]:
-    """What lies beside the notebook: the time stamp, data. Ordinary files only, and small ones."""
-    for here, folders, files in os.walk(folder, followlinks=False):
-        folders[:] = sorted(name for name in folders if not name.startswith((".", "__")))
-        for name in sorted(files):
-            path = Path(here) / name
-            state = path.lstat()
-            if (
-                stat.S_ISREG(state.st_mode)
-                and state.st_size <= 2**22
-                and not name.lower().endswith((".ipynb", ".zip"))
-            ):
-                yield path

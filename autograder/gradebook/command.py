@@ -19,6 +19,7 @@ from autograder.grading.cluster import ClusterError
 from autograder.grading.command import add_options
 from autograder.i18n import _
 from autograder.sources import SourceError
+from autograder.submissions import shown
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -63,6 +64,13 @@ def autograde(args: argparse.Namespace) -> int:
         left = autograde_class(stem, args, config, last)
     if not args.quiet:
         _say(left)
+    if left.partly:
+        print(
+            _("not whole in autograded/, and their comments say why: {students}").format(
+                students=", ".join(map(shown.name, left.partly))
+            ),
+            file=sys.stderr,
+        )
     if left.failure:
         print(
             _("results could not be kept ({reason}); the next run grades them again").format(

@@ -8,24 +8,27 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from glob import glob
+from importlib.machinery import ModuleSpec
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from autograder import chapters
+from autograder.gradebook.listing import below, state
 from autograder.grading.places import RESULTS
 from autograder.grading.store import write_whole
 from autograder.grading.summary import Summary
 from autograder.grading.wholes import sources_now
 
-_SQLITE = "sqlite:///"
-
-State = list[int]
-"""What shows of a file that it was written to: its size, times, and which file it is."""
+# A class in the configuration, by the path it is imported by: quoted, in whatever it lies.
+_NAMED = re.compile(r"""(['"])([^\W\d]\w*(?:\.[^\W\d]\w*)+)\1""")
 
 
 @dataclass
@@ -37,12 +40,14 @@ class Left:
         db_url: of the gradebook.
         failure: why results could not be kept, or "".
         written: other files that it wrote.
+        partly: learners of whose folder in ``autograded/`` something could not be written.
     """
 
     summary: Summary
     db_url: str
     failure: str = ""
     written: list[Path] = field(default_factory=list)
+    partly: list[str] = field(default_factory=list)
 
 
 class LastRun:
@@ -51,7 +56,7 @@ class LastRun:
     Args:
         stem: the chapter.
         options: what was asked for, as far as a grade depends on it.
-        config: nbgrader's configuration; by what it says, not by the file that says it.
+        config: nbgrader's configuration: what it says, and the code that it names.
     """
 
     def __init__(self, stem: str, options: Sequence[Any], config: Any) -> None:
@@ -61,11 +66,13 @@ class LastRun:
             version("nbgrader"),
             sys.version,
             os.getcwd(),
+            *_whoever_runs_this(),
             stem,
             *options,
             repr(config),
+            {path: state(path) for path in _code_of(repr(config))},
         ]
-        self._depends = hashlib.sha256(json.dumps(depends).encode()).hexdigest()
+        self._depends = hashlib.sha256(json.dumps(depends, sort_keys=True).encode()).hexdigest()
 
     def unchanged(self) -> Left | None:
         """What the last run left, where a run now would change nothing; else None."""
@@ -77,7 +84,7 @@ class LastRun:
             if sorted(glob(kept["handed"])) != kept["folders"]:
                 return None
             paths = {*known, *_below(kept["folders"])}
-            if any(known.get(path) != _state(path) for path in paths):
+            if any(known.get(path) != state(path) for path in paths):
                 return None
             summary = Summary(kept["lines"], Counter(kept["statuses"]))
             return Left(summary, kept["db_url"])
@@ -92,45 +99,75 @@ class LastRun:
         """
         self._path.unlink(missing_ok=True)
         self._handed, self._folders = handed, sorted(glob(handed))
-        self._submitted = {path: _state(path) for path in _below(self._folders)}
+        self._submitted = {path: state(path) for path in _below(self._folders)}
 
-    def end(self, left: Left, written: Iterable[Path]) -> None:
+    def end(self, left: Left, written: Iterable[str | Path]) -> None:
         """Remember a run that has done all that was to do.
 
         Args:
             written: the files that it wrote, or would have.
         """
-        if not left.db_url.startswith(_SQLITE):
-            return  # what another database holds does not show in a file
-        books = Path(left.db_url.removeprefix(_SQLITE)).absolute()
+        books = _books(left.db_url)
+        files = {path: state(path) for path in map(str, [*books[:1], *written])}
+        if not books or not all(files.values()):
+            return  # what another database holds does not show in a file; or one is gone again
         kept = {
             "depends": self._depends,
             "handed": self._handed,
             "folders": self._folders,
-            "files": self._submitted | {path: _state(path) for path in map(str, [books, *written])},
+            "files": self._submitted | files | {path: state(path) for path in books},
             "lines": left.summary.lines,
             "statuses": left.summary.statuses,
             "db_url": left.db_url,
         }
-        write_whole(self._path, json.dumps(kept), durable=False)
+        with suppress(OSError):  # all is written; this only saves time
+            write_whole(self._path, json.dumps(kept), durable=False)
+
+
+def _books(db_url: str) -> list[str]:
+    """The files of a gradebook, and where SQLite puts first what goes into it; [] if not known."""
+    from sqlalchemy.engine import make_url  # noqa: PLC0415 — a run that changes nothing needs none
+
+    url = make_url(db_url)
+    if url.get_backend_name() != "sqlite" or not url.database:
+        return []
+    path = os.path.abspath(url.database)
+    return [path, f"{path}-wal"]
 
 
 def _below(folders: Iterable[str]) -> list[str]:
     """The folders and all that lies in them."""
-    found = []
-    for folder in folders:
-        found.append(folder)
-        for here, inner, files in os.walk(folder):
-            found += [os.path.join(here, name) for name in [*inner, *files]]
-    return found
+    return [*folders, *(entry.path for folder in folders for entry in below(folder))]
 
 
-def _state(path: str) -> State:
-    states = [os.lstat(path)]
-    if os.path.islink(path) and os.path.exists(path):
-        states.append(os.stat(path))
-    return [
-        number
-        for state in states
-        for number in (state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino)
-    ]
+def _whoever_runs_this() -> Iterator[Any]:
+    """What may be read depends on it."""
+    for name in ("geteuid", "getegid", "getgroups"):
+        if hasattr(os, name):  # not everywhere
+            yield getattr(os, name)()
+
+
+def _code_of(config: str) -> Iterator[str]:
+    """The files of the configuration and of the modules that it names; none is imported for it."""
+    yield str(chapters.ROOT / "nbgrader_config.py")
+    for name in {found[1] for found in _NAMED.findall(config)}:
+        module, folders = "", None
+        for part in name.split("."):
+            module = f"{module}.{part}" if module else part
+            spec = _found(module, folders)
+            if spec is None:
+                break
+            if spec.has_location and spec.origin:
+                yield spec.origin
+            folders = spec.submodule_search_locations
+            if folders is None:
+                break
+
+
+def _found(module: str, folders: Sequence[str] | None) -> ModuleSpec | None:
+    for finder in sys.meta_path:
+        with suppress(Exception):  # a configuration may quote anything
+            spec = finder.find_spec(module, folders)
+            if spec is not None:
+                return spec
+    return None
