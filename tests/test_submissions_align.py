@@ -11,7 +11,8 @@ import pytest
 
 from autograder.bench.sample_class import Author, cell_of, code, insert_before, saved, text
 from autograder.compose.names import names
-from autograder.submissions.align import MAX_STATEMENTS, Aligned, _code_in, align
+from autograder.submissions import align as align_module
+from autograder.submissions.align import MAX_PASTED, MAX_STATEMENTS, Aligned, _code_in, align
 from autograder.submissions.program import program
 from autograder.submissions.read import read
 from autograder.submissions.statements import Statement, statements
@@ -221,6 +222,25 @@ def test_prose_that_mentions_an_answer_is_none() -> None:
     notebook = AUTHOR.notebook({})
     notebook["cells"].append(text("I would write def padding_mask(ids) somehow"))
     assert aligned(notebook).is_empty
+
+
+def test_a_text_cell_is_read_once_and_all_of_them_together_not_too_much(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reads: list[str] = []
+    known = align_module.statements
+    monkeypatch.setattr(
+        align_module, "statements", lambda text, at: reads.append(text) or known(text, at)
+    )
+    prose = "".join(f"def {name}(: I do not know\n" for name in TEMPLATE.exercises)
+    notebook = AUTHOR.notebook({})
+    notebook["cells"] += [text(prose + "x " * 30_000 + str(number)) for number in range(6)]
+    notebook["cells"].append(text(AUTHOR.reference["padding_mask"]))
+    found = aligned(notebook)
+    assert found.found["padding_mask"].parts
+    assert len(reads) == len(set(reads)) == 3
+    assert sum(map(len, reads)) <= MAX_PASTED
+    assert "A cell was not read: the text cells hold too much code." in found.notes
 
 
 def test_another_name_with_the_docstring_of_the_stub() -> None:

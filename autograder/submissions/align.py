@@ -20,6 +20,9 @@ from autograder.submissions.template import CHECK, Template
 _DEFINITION = re.compile(r"^[ \t]*(?:def|class)\s+(\w+)", re.MULTILINE)
 MAX_STATEMENTS = 20_000
 """Of the cells that a learner changed or added, all together."""
+MAX_PASTED = 150_000
+"""Characters of text cells that are read as code, all together: answers to a whole chapter have
+thirty thousand."""
 _FENCE = re.compile(r"[ ]{0,3}(```|~~~)(.*)", re.DOTALL)
 
 
@@ -147,8 +150,9 @@ def align(notebook: Notebook, template: Template) -> Aligned:
             aligned.note(mended, repair=True)
         own += [item for item in found if item.meaning not in handed_out]
     aligned.added = own
+    pasted = _Texts(notebook.cells, aligned)
     for name in template.exercises:
-        aligned.found[name] = _find(name, notebook, own, broken, aligned)
+        aligned.found[name] = _find(name, notebook, own, broken, aligned, pasted)
     _note_ids(notebook, aligned)
     for what, (sentence, repair) in _SENTENCES.items():
         names = aligned.said.get(what)
@@ -164,12 +168,13 @@ def _find(
     own: Sequence[Statement],
     broken: Sequence[_Broken],
     aligned: Aligned,
+    pasted: _Texts,
 ) -> Found:
     cells = notebook.cells
     answers = [item for item in own if name in item.names.makes and name not in item.names.needs]
     unreadable = [item for item in broken if _means(cells[item.position], name)]
     if not answers:
-        answers = _outside_code(name, cells, aligned)
+        answers = pasted.answers(name)
     if not answers:
         renamed = _renamed(name, cells, own, aligned.template)
         if renamed is not None:
@@ -223,30 +228,57 @@ def _copies(name: str, cells: Sequence[Cell]) -> int:
     return max(by_id, by_content)
 
 
-def _outside_code(name: str, cells: Sequence[Cell], aligned: Aligned) -> list[Statement]:
-    """The answer in a text cell: the cell's type was changed, or code was pasted as text."""
-    found: list[Statement] = []
-    for position, cell in enumerate(cells):
-        if cell.kind == "code" or not _defines(cell, name):
-            continue
-        if len(aligned.added) > MAX_STATEMENTS:
-            break
-        for text in _code_in(cell.source):
-            try:
-                parts = statements(text, position)[0]
-            except NotPython:
-                continue
-            parts = [item for item in parts if item.meaning not in aligned.template.meanings]
+class _Texts:
+    """The code in text cells: a cell's type was changed, or code was pasted as text.
+
+    Each text is read once, whatever it holds, and in all no more than :data:`MAX_PASTED`.
+    """
+
+    def __init__(self, cells: Sequence[Cell], aligned: Aligned) -> None:
+        self._aligned = aligned
+        self._defines: dict[str, list[int]] = {}
+        for position, cell in enumerate(cells):
+            for name in _defined(cell.source) if cell.kind != "code" else ():
+                self._defines.setdefault(name, []).append(position)
+        self._cells = cells
+        self._read: dict[int, list[Statement]] = {}
+        self._taken: set[int] = set()
+        self._room = MAX_PASTED
+
+    def answers(self, name: str) -> list[Statement]:
+        """The statements that answer an exercise; helpers beside them are added with them."""
+        found: list[Statement] = []
+        for position in self._defines.get(name, ()):
+            parts = self._parts(position)
             answers = [item for item in parts if name in item.names.makes]
             if answers:
                 # helpers in the same text cell count as the learner's as well
-                there = {id(item) for item in aligned.added}
-                aligned.added += [item for item in parts if id(item) not in there]
+                self._aligned.added += [i for i in parts if id(i) not in self._taken]
+                self._taken |= {id(item) for item in parts}
                 found += answers
-                break
-    if found:
-        aligned.happened("text", name)
-    return found
+        if found:
+            self._aligned.happened("text", name)
+        return found
+
+    def _parts(self, position: int) -> list[Statement]:
+        """The learner's statements in a text cell."""
+        if position not in self._read:
+            parts: list[Statement] = []
+            for text in _code_in(self._cells[position].source):
+                try:
+                    if len(text) > self._room or len(self._aligned.added) > MAX_STATEMENTS:
+                        raise TooMuch(_("the text cells hold too much code"), None)
+                    self._room -= len(text)
+                    parts = statements(text, position)[0]
+                    break
+                except TooMuch as error:
+                    reason = error.reason
+                    self._aligned.note(_("A cell was not read: {reason}.").format(reason=reason))
+                except NotPython:
+                    continue
+            known = self._aligned.template.meanings
+            self._read[position] = [item for item in parts if item.meaning not in known]
+        return self._read[position]
 
 
 def _code_in(text: str) -> Iterator[str]:
