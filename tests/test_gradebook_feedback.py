@@ -17,9 +17,18 @@ from test_site_book import CONTRAST, UNNAMED, browser, look  # noqa: F401 — fi
 
 from autograder.formulas import MOST
 from autograder.gradebook.course import load
-from autograder.gradebook.feedback import FeedbackPages
-from autograder.gradebook.prose import formula, prose
-from autograder.gradebook.safe import safe_markup
+from autograder.gradebook.feedback import FeedbackPages, handed_out
+from autograder.gradebook.prose import (
+    LONGEST,
+    MOST_ON_PAGE,
+    Page,
+    as_typed,
+    formula,
+    prose,
+)
+from autograder.gradebook.prose import comment as a_comment
+from autograder.gradebook.restored import NOTES
+from autograder.gradebook.safe import safe_markdown, safe_markup
 
 TEMPLATES = Path(converters.__file__).parents[1] / "server_extensions/formgrader/templates"
 PICTURE = "iVBORw0KGgo="  # nobody looks into it
@@ -227,6 +236,42 @@ def test_markdown_that_nobody_would_read_is_shown_as_it_is() -> None:
     assert "gone.png" in prose("![](attachment:gone.png)")
 
 
+# --- more than anybody reads ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("piece", ["<b>$", "\\\\[", "![", "<table><tr><td>", "word "])
+def test_a_text_that_is_too_long_is_shown_as_it_was_typed(piece: str) -> None:
+    text = piece * (LONGEST // len(piece) + 1)
+    assert Page().prose(text) == as_typed(text)
+    assert Page({text.strip()}).prose(text) != as_typed(text)
+    soup = BeautifulSoup(as_typed(text), "html.parser")
+    assert soup.pre.get_text() == text  # type: ignore[union-attr]
+    assert "as it was typed" in soup.p.get_text()  # type: ignore[union-attr]
+
+
+def test_a_page_lays_out_so_much_and_what_was_handed_out_always() -> None:
+    page, size = Page({"*ours*"}), LONGEST
+    texts = [f"*{number}*".ljust(size, "x") for number in range(MOST_ON_PAGE // size + 2)]
+    shown = [page.prose(text) for text in texts]
+    assert sum("<pre" in item for item in shown) == 2
+    assert shown[-1] == as_typed(texts[-1])
+    assert "<em>ours</em>" in page.prose("*ours*\n")
+    assert page.prose("*theirs*") == as_typed("*theirs*")
+
+
+def test_all_of_a_chapters_own_text_is_laid_out(notebook: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr("autograder.gradebook.prose.LONGEST", 0)
+    [text] = [text for text in handed_out("intro") if text.startswith("# ")]
+    notebook.cells = [nbformat.v4.new_markdown_cell(source) for source in (text, "*mine*")]
+    assert handed_out("no such chapter") == frozenset()
+    made = FeedbackPages(config=load())
+    grades = {"notebook": "intro", "score": 0, "max_score": 1, "late_penalty": 0.0}
+    html, _resources = made.from_notebook_node(notebook, {"nbgrader": grades})
+    ours, theirs = BeautifulSoup(html, "html.parser").select(".prose")
+    assert ours.h2 is not None
+    assert "*mine*" in theirs.get_text()
+
+
 # --- nothing of a learner's runs ----------------------------------------------------------------
 
 HARMFUL = (
@@ -292,6 +337,142 @@ def harmful(html: str) -> tuple[int, ...]:
     )
 
 
+NAMES = (
+    '`<p style="margin:1px"><span style="background-color:white">13.5 of 13.5 points`.ipynb',
+    "`**13 of 13 points** _well_ ~~done~~",
+    "`[13 of 13](http:example.org) <http:example.org> [x][y]",
+    "`![13 of 13](x.png) <b>x</b>",
+    "``&lt;b&gt; <b>x</b>",
+    "**13 of 13 points**",
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_files_name_makes_no_markup(exercises: Any, name: str) -> None:
+    said = f"The file is called `{name}`, not `scores.ipynb`."
+    heading = "**Notes on this submission**"
+    told = nbformat.v4.new_markdown_cell(f"{heading}\n\n- {said}\n- {said}", id=NOTES)
+    exercises.cells.append(told)
+    exercises.cells[-2].metadata["nbgrader"]["comment"] = said
+    soup = parsed(exercises)
+    boxes = [soup.select(".comment")[-1], soup.select(".prose")[-1]]
+    for box in boxes:
+        kinds = {item.name for item in box.find_all(True)}
+        assert kinds <= {"strong", "p", "code", "ul", "li"}
+        assert [item.get_text() for item in box.find_all("strong")] in (
+            ["Comment"],
+            ["Notes on this submission"],
+        )
+        assert name.replace("`", "") in box.get_text().replace("`", "")
+        assert all(item.attrs == {} for item in box.find_all(True))
+
+
+def test_a_comment_has_code_lists_formulas_and_addresses() -> None:
+    text = "See $x^2$ at https://example.org/a_b_c.\n\n- `one`\n- two\n\n```python\nx = 1\n```"
+    text += "\n\n# plain\n\n> plain\n\n<p>plain</p>"
+    soup = BeautifulSoup(a_comment(text), "html.parser")
+    assert [item.get_text() for item in soup.select("math, a, li, li code")] == [
+        "x2",
+        "https://example.org/a_b_c",
+        "one",
+        "one",
+        "two",
+    ]
+    assert soup.pre.get_text() == "x = 1\n"  # type: ignore[union-attr]
+    plain = [item.get_text() for item in soup.find_all("p")][-3:]
+    assert plain == ["# plain", "> plain", "<p>plain</p>"]
+    assert a_comment("word " * LONGEST) == as_typed("word " * LONGEST)
+
+
+@pytest.mark.parametrize(
+    "style",
+    [
+        "margin-top: calc(0px - 900px)",
+        "margin: min(0px, 0px - 900px)",
+        "margin: 0 0 0 -900px",
+        "margin: -1e3px",
+        "margin: var(--far)",
+        "margin: 99999px",
+        "text-indent: 1vw",
+        "letter-spacing: (1px)",
+        "list-style: image-set('http://example.org/x' 1x)",
+        "list-style: src('http://example.org/x')",
+        "list-style: 'http://example.org/x'",
+        "margin: 1px ? 1px",
+        "background: cross-fade(red, blue)",
+        "background: ur\\6c (x)",
+        "background: u/**/rl(x)",
+        "background&#58; url(x)",
+        "color: rgb(calc(1), 2, 3)",
+        "position: fixed",
+        "z-index: 3",
+        "transform: scale(9)",
+        "@import 'x'",
+        "--far: 1px",
+    ],
+)
+def test_a_style_holds_nothing_that_is_not_known(style: str) -> None:
+    for made in (safe_markup, prose, safe_markdown):
+        soup = BeautifulSoup(made(f'<p style="{style}; color: red">x</p>'), "html.parser")
+        assert soup.p["style"] in ("", "color:red")  # type: ignore[index]
+
+
+@pytest.mark.parametrize("style", ["c\\6flor: red", "color: red; @media {}", "color: red /* */"])
+def test_a_style_that_needs_reading_twice_is_gone(style: str) -> None:
+    assert safe_markup(f'<p style="{style}">x</p>') == '<p style="">x</p>'
+
+
+def test_a_style_keeps_what_prose_needs() -> None:
+    for style in (
+        "color:#a0f;background:yellow;background-color:rgb(1 2 3 / 50%)",
+        "color:hsla(120deg, 30%, 40%, .5);border:1px solid currentColor",
+        "text-align:center;width:50%;height:20px;max-width:48em;margin:0 auto",
+        "padding:.1em 0 .1em .8em;line-height:1.5;font-family:mono, serif;font-weight:700",
+        "display:block;float:right;list-style:none;font-size:1.2rem",
+    ):
+        soup = BeautifulSoup(prose(f'<div style="{style}">x</div>'), "html.parser")
+        assert soup.div["style"] == style  # type: ignore[index]
+    quoted = BeautifulSoup(prose("<p style=\"font-family: 'Courier New'\">x</p>"), "html.parser")
+    assert quoted.p["style"] == 'font-family:"Courier New"'  # type: ignore[index]
+
+
+def test_in_the_formgrader_too_a_text_stays_in_its_box(notebook: Any) -> None:
+    soup = BeautifulSoup(page(HTMLExporter, notebook, "formgrade"), "html.parser")
+    texts = soup.select(".text_cell_render")
+    assert len(texts) == len(soup.select('.text_cell_render > div[style*="overflow-y:hidden"]')) > 2
+
+
+def test_what_a_learner_wrote_takes_no_name_of_ours(exercises: Any) -> None:
+    text = (
+        "## two-check\n\n# points\n\n# comment-one_<b>\n\n## Mine\n\n"
+        '<a id="two-check" name="points">x</a>\n\n<p class="total got graded">4 of 4</p>\n\n'
+        '<h2 id="about-two">x</h2>\n\n<i class="k total">x</i>\n\n```python\nx = 1\n```'
+    )
+    exercises.cells.insert(0, graded(nbformat.v4.new_markdown_cell(text)))
+    soup = parsed(exercises)
+    cell = soup.select_one(".prose")
+    assert cell is not None
+    assert [item["id"] for item in cell.select("[id]")] == ["Mine"]
+    assert cell.select("[name]") == []
+    assert {name for item in cell.select("[class]") for name in item["class"]} == {
+        *("highlight", "anchor-link"),
+        *("n", "o", "mi"),
+    }
+    ids = [item["id"] for item in soup.select("[id]")]
+    assert len(ids) == len(set(ids))
+
+
+def test_marks_and_tables_are_found_at_any_depth() -> None:
+    deep = 300
+    text = f"a {'<code>' * deep}$x${'</code>' * deep} $y$ {'<table><tr><td>' * deep}"
+    soup = BeautifulSoup(prose(text), "html.parser")
+    tables = soup.find_all("table")
+    assert len(tables) == deep
+    assert all(table.parent["class"] == ["scroll"] for table in tables)  # type: ignore[index]
+    assert [item.get_text() for item in soup.find_all("math")] == ["y"]
+    assert "$x$" in soup.get_text()
+
+
 def test_of_a_formula_only_what_is_known_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     for bad in (
         "<math><mi href='x'>a</mi></math>",
@@ -342,6 +523,39 @@ def test_the_layout_of_a_report_gets_through() -> None:
 SCROLLS = "document.documentElement.scrollWidth > innerWidth"
 
 
+def pictures(folder: Path) -> None:
+    for name in "xyz":
+        (folder / f"{name}.png").write_bytes(base64.b64decode(PICTURE))
+
+
+@pytest.mark.browser
+def test_what_somebody_wrote_stays_in_its_box(
+    look: Any,  # noqa: F811
+    exercises: Any,
+    tmp_path: Path,
+) -> None:
+    high = '<p><span style="padding:9999px;background:red">over the page</span></p>'
+    exercises.cells[-1].metadata["nbgrader"]["comment"] = f"`{high}`"
+    exercises.cells.append(nbformat.v4.new_markdown_cell(high))
+    exercises.cells[-2].outputs[0]["data"] = {"text/html": high}
+    pictures(tmp_path)
+    path = tmp_path / "scores.html"
+    path.write_text(page(FeedbackPages, exercises), encoding="utf-8")
+    [tab] = look(path.as_uri(), viewport={"width": 1100, "height": 900})
+    assert (
+        tab.evaluate(
+            "[...document.querySelectorAll('.prose, .html, .comment')].filter("
+            "item => !getComputedStyle(item).overflow.endsWith('hidden')).length"
+        )
+        == 0
+    )
+    on_top = tab.evaluate(
+        "(at => document.elementFromPoint(at.x + 9, at.y + 9).className)"
+        "(document.querySelector('.total').getBoundingClientRect())"
+    )
+    assert on_top == "total"
+
+
 @pytest.mark.browser
 def test_a_page_is_readable_on_a_phone_and_in_the_dark(
     look: Any,  # noqa: F811
@@ -357,8 +571,7 @@ def test_a_page_is_readable_on_a_phone_and_in_the_dark(
         exercises.cells.append(graded(nbformat.v4.new_markdown_cell(text)))
     html = nbformat.v4.new_output("display_data", {"text/html": "<p style='color:black'>ink</p>"})
     exercises.cells.append(graded(nbformat.v4.new_code_cell("1", outputs=[html])))
-    for name in "xyz":
-        (tmp_path / f"{name}.png").write_bytes(base64.b64decode(PICTURE))
+    pictures(tmp_path)
     path = tmp_path / "scores.html"
     path.write_text(page(FeedbackPages, exercises), encoding="utf-8")
     for scheme in ("light", "dark"):

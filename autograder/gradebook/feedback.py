@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from nbconvert.exporters import HTMLExporter
@@ -18,10 +19,12 @@ from nbconvert.filters import Highlight2HTML
 from nbconvert.filters.widgetsdatatypefilter import WidgetsDataTypeFilter
 from traitlets import default
 
-from autograder.gradebook.prose import prose, shown
+from autograder.gradebook.prose import Page, comment, notes, prose, shown
+from autograder.gradebook.restored import NOTES
 from autograder.gradebook.safe import KEPT, safe_markdown, safe_markup
 from autograder.i18n import LANGUAGE, _
-from autograder.submissions.template import CHECK
+from autograder.submissions.read import read
+from autograder.submissions.template import CHECK, notebook_path
 
 
 @dataclass
@@ -69,6 +72,26 @@ def exercises(nb: Any) -> list[Exercise]:
     return list(found.values())
 
 
+def places(nb: Any) -> frozenset[str]:
+    """The ids that a page gives to its parts; see its template."""
+    infos = [cell.metadata.get("nbgrader") or {} for cell in nb.cells]
+    names = [str(info["grade_id"]) for info in infos if info.get("grade_id")]
+    made = {f"{part}{name}" for name in names for part in ("", "about-", "comment-")}
+    return frozenset({"points"} | made)
+
+
+def handed_out(stem: str) -> frozenset[str]:
+    """The markdown of a chapter's notebook; none where there is no such chapter."""
+    path = notebook_path(stem)
+    return _texts(path, path.stat().st_mtime_ns) if path.exists() else frozenset()
+
+
+@lru_cache(maxsize=8)
+def _texts(path: Path, _modified: int) -> frozenset[str]:
+    cells = read(path.read_bytes()).cells
+    return frozenset(cell.source.strip() for cell in cells if cell.kind == "markdown")
+
+
 def points(number: float) -> str:
     """``number`` with as many digits as it needs, two behind the point at most."""
     return f"{round(float(number), 2):.12g}"
@@ -95,6 +118,8 @@ class FeedbackPages(HTMLExporter):
         yield "clean_html", safe_markup
         yield "strip_files_prefix", safe_markdown
         yield "prose", prose
+        yield "comment", comment
+        yield "notes", notes
         yield "shown", shown
         yield "exercise", exercise
         yield "exercises", exercises
@@ -116,9 +141,12 @@ class FeedbackPages(HTMLExporter):
         )
         self.register_filter("highlight_code", highlight_code)
         self.register_filter("filter_data_type", widgets)
+        page = Page(handed_out(resources.get("nbgrader", {}).get("notebook", "")), places(nb))
+        self.register_filter("prose", page.prose)
         self.environment.globals["_"] = _
-        page, resources = TemplateExporter.from_notebook_node(self, nb, resources, **kw)
-        return page, resources
+        self.environment.globals["NOTES"] = NOTES
+        html, resources = TemplateExporter.from_notebook_node(self, nb, resources, **kw)
+        return html, resources
 
     def _color(
         self, lexer: str | None, code: str, language: str | None, magics_language: str | None

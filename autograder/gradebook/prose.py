@@ -9,27 +9,37 @@ from __future__ import annotations
 import html
 import re
 import secrets
+from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 from typing import Any
 from xml.etree import ElementTree
 
-from bs4 import BeautifulSoup
-from nbconvert.filters import strip_files_prefix
+from mistune.plugins.url import url as plain_addresses
 from nbconvert.filters.markdown_mistune import (
     InvalidNotebook,
     IPythonRenderer,
     MarkdownWithMath,
+    MathBlockParser,
+    MathInlineParser,
 )
 
 from autograder.formulas import LatexError, to_mathml
-from autograder.gradebook.safe import KEPT, is_elsewhere, safe_markup, without_scripts
+from autograder.gradebook.safe import KEPT, OURS, is_elsewhere, laid_out, safe_markup
 from autograder.i18n import _
+
+LONGEST = 10_000
+"""Characters of one text that are laid out; the markdown parser's time grows with their square."""
+MOST_ON_PAGE = 60_000
+"""Characters of one page that are laid out, those that were handed out left aside."""
 
 # Whoever writes markdown cannot know it, so cannot write what stands for a formula.
 _MARK = f"formula{secrets.token_hex(8)}n"
 _MARKED = re.compile(rf"{_MARK}(\d+)e")
-_VERBATIM = ["code", "pre", "kbd", "samp"]
-_NEEDS_CARE = re.compile(r"<(?:pre|table|img)\b")
+_VERBATIM = ("code", "pre", "kbd", "samp")
+# As the sanitizer writes them.
+_TAG = re.compile(r"""<(/?)([a-z][a-z0-9]*)((?:[^>"']|"[^"]*"|'[^']*')*)>""")
+_ATTRIBUTE = re.compile(r"""([^\s=>"'/]+)(?:=(?:"([^"]*)"|'([^']*)'))?""")
+_HEADING = re.compile(r'(<h[1-6]) id="([^"]*)"')
 
 _MATHML = """
 math merror mfrac mi mmultiscripts mn mo mover mpadded mphantom mprescripts mroot mrow ms mspace
@@ -40,6 +50,34 @@ _NAMED = re.compile(r"&(?!amp;|lt;|gt;|quot;|apos;)[A-Za-z]+;")  # XML knows fiv
 _ACTS = re.compile(r"^(?:on.*|.*href|src|id)$", re.IGNORECASE)
 
 Attachments = dict[str, dict[str, str]]
+Formula = tuple[str, bool, str]
+"""LaTeX, whether it stands on lines of its own, and what was written."""
+
+
+class Page:
+    """What one page shows as Markdown: so much of a learner's, and no heading named as a place of
+    the page.
+
+    Args:
+        handed_out: texts of the course's own, which are laid out whatever else is there.
+        places: ids that the page gives to its parts.
+    """
+
+    def __init__(self, handed_out: Collection[str] = (), places: Collection[str] = ()) -> None:
+        self._handed_out = handed_out
+        self._places = places
+        self._room = MOST_ON_PAGE
+
+    def prose(self, source: str, attachments: Attachments | None = None) -> str:
+        """See :func:`prose`."""
+        if source.strip() not in self._handed_out:
+            if len(source) > min(LONGEST, self._room):
+                return as_typed(source)
+            self._room -= len(source)
+        return _HEADING.sub(self._unless_taken, prose(source, attachments))
+
+    def _unless_taken(self, heading: re.Match[str]) -> str:
+        return heading[1] if html.unescape(heading[2]) in self._places else heading[0]
 
 
 def prose(source: str, attachments: Attachments | None = None) -> str:
@@ -61,9 +99,43 @@ def _rendered(source: str, attachments: Attachments | None) -> str:
     renderer = _Renderer(attachments)
     try:
         markup = MarkdownWithMath(renderer=renderer).render(source)
-        return _finished(without_scripts(strip_files_prefix(markup)), renderer.formulas)
+        return _finished(laid_out(markup), renderer.formulas)
     except RecursionError:  # nested deeper than anybody reads
-        return f'<pre tabindex="0">{html.escape(source)}</pre>'
+        return _verbatim(source)
+
+
+def as_typed(source: str) -> str:
+    """A text that is too long to be laid out, and a line that says so."""
+    reason = _("Shown as it was typed, since there is too much text to be laid out.")
+    return f"<p><em>{html.escape(reason)}</em></p>{_verbatim(source)}"
+
+
+def _verbatim(source: str) -> str:
+    return f'<pre tabindex="0">{html.escape(source)}</pre>'
+
+
+@lru_cache(KEPT)
+def comment(source: str) -> str:
+    """A comment as HTML: paragraphs, lists, code, formulas and plain addresses; the rest is text.
+
+    A comment of ours quotes what a file is called or what an error says, and neither makes markup:
+    no HTML, no emphasis, no picture, no link under other words.
+    """
+    if len(source) > LONGEST:
+        return as_typed(source)
+    block, inline = MathBlockParser(), MathInlineParser()
+    block.rules = block.list_rules = ["multiline_math", "fenced_code", "list", "blank_line"]
+    shown_rules = ("math", "latex_environment", "escape", "codespan", "break")
+    inline.rules = [rule for rule in inline.rules if any(part in rule for part in shown_rules)]
+    renderer = _Renderer(escape=True)
+    markdown = MarkdownWithMath(renderer, block, inline, plugins=[plain_addresses])
+    return _finished(laid_out(markdown.render(source)), renderer.formulas)
+
+
+def notes(source: str) -> str:
+    """A cell with our notes on a submission: a heading of ours, then what a comment may hold."""
+    heading, _blank, rest = source.partition("\n\n")
+    return prose(heading) + comment(rest)
 
 
 def shown(markup: Any) -> str:
@@ -108,9 +180,9 @@ def _is_harmless(mathml: str) -> bool:
 class _Renderer(IPythonRenderer):
     """Puts a mark where a formula is, and asks for no picture from elsewhere."""
 
-    def __init__(self, attachments: Attachments | None) -> None:
-        super().__init__(escape=False, attachments=attachments)
-        self.formulas: list[tuple[str, bool, str]] = []
+    def __init__(self, attachments: Attachments | None = None, *, escape: bool = False) -> None:
+        super().__init__(escape=escape, attachments=attachments)
+        self.formulas: list[Formula] = []
 
     def _mark(self, latex: str, display: bool, source: str) -> str:
         self.formulas.append((latex, display, source))
@@ -128,7 +200,8 @@ class _Renderer(IPythonRenderer):
 
     def heading(self, text: str, level: int, **attrs: Any) -> str:
         # above the notebook stands the page's own
-        return str(super().heading(text, min(level + 1, 6), **attrs))
+        made = str(super().heading(text, min(level + 1, 6), **attrs))
+        return re.sub('^(<h[1-6] id=")', rf"\g<1>{OURS}", made)
 
     def link(self, text: str, url: str, title: str | None = None) -> str:
         # the book fills an empty link with the title of its page
@@ -143,30 +216,45 @@ class _Renderer(IPythonRenderer):
             return html.escape(text) or html.escape(url)
 
 
-def _finished(markup: str, formulas: Any) -> str:
-    """``markup`` with its formulas; what may scroll is reached, each picture has a text."""
-    if not formulas and not _NEEDS_CARE.search(markup):
-        return markup
-    soup = BeautifulSoup(markup, features="html.parser", multi_valued_attributes=None)
-    for item in soup.find_all("pre"):
-        item["tabindex"] = "0"
-    for item in soup.find_all("table"):
-        item.wrap(soup.new_tag("div", attrs={"class": "scroll", "tabindex": "0"}))
-    for item in soup.find_all("img"):
-        item.attrs.setdefault("alt", _("No description has been provided for this image"))
-    if not formulas:
-        return str(soup)
+def _finished(markup: str, formulas: Sequence[Formula]) -> str:
+    """``markup`` with its formulas; what may scroll is reached, each picture has a text.
 
-    def written(match: re.Match[str]) -> str:
-        return str(formulas[int(match[1])][2])
+    Marks stay where MathML may stand; in attributes and in code is what was written.
+    """
 
-    # Marks stay where MathML may stand; in attributes and in code is what was written.
-    for item in soup.find_all(True):
-        for name, value in item.attrs.items():
-            if _MARK in value:
-                text = _MARKED.sub(written, str(value))
-                item[name] = text.replace(" ", "-") if name in ("id", "href") else text
-    for text in soup.find_all(string=_MARKED):
-        if text.find_parent(_VERBATIM):
-            text.replace_with(_MARKED.sub(written, text))
-    return _MARKED.sub(lambda match: formula(*formulas[int(match[1])]), str(soup))
+    def drawn(mark: re.Match[str]) -> str:
+        return formula(*formulas[int(mark[1])])
+
+    def written(mark: re.Match[str]) -> str:
+        return html.escape(formulas[int(mark[1])][2])
+
+    pieces: list[str] = []
+    end = depth = 0  # depth: of elements whose text stays as it is
+    for tag in _TAG.finditer(markup):
+        pieces.append(_MARKED.sub(written if depth else drawn, markup[end : tag.start()]))
+        end = tag.end()
+        slash, name, attributes = tag.groups()
+        if name in _VERBATIM:
+            depth += -1 if slash else 1
+        piece = f"</{name}>" if slash else _opened(name, attributes, written)
+        if name == "table":  # it scrolls in an element around it
+            piece = f"{piece}</div>" if slash else f'<div class="scroll" tabindex="0">{piece}'
+        pieces.append(piece)
+    pieces.append(_MARKED.sub(drawn, markup[end:]))
+    return "".join(pieces)
+
+
+def _opened(name: str, attributes: str, written: Callable[[re.Match[str]], str]) -> str:
+    """The start of an element, its attributes quoted alike and without marks."""
+    found: dict[str, str] = {}
+    for key, double, single in _ATTRIBUTE.findall(attributes):
+        value = double or single.replace('"', "&quot;")
+        if _MARK in value:
+            value = _MARKED.sub(written, value)
+            value = value.replace(" ", "-") if key in ("id", "href") else value
+        found[key] = value.removeprefix(OURS)
+    if name == "pre":
+        found["tabindex"] = "0"
+    if name == "img":
+        found.setdefault("alt", html.escape(_("No description has been provided for this image")))
+    return "<" + " ".join([name, *(f'{key}="{value}"' for key, value in found.items())]) + ">"

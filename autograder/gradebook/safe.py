@@ -1,24 +1,28 @@
 """HTML in which nothing runs: what a learner wrote is shown to others.
 
 Neither nbgrader's templates nor nbconvert, unless it is told to, take scripts out. Nor does a page
-made here load anything from elsewhere: whoever opens it would be seen there.
+made here load anything from elsewhere: whoever opens it would be seen there. And what a learner
+wrote stays in its place and looks like theirs: it covers nothing, and takes no name of ours.
 """
 
 from __future__ import annotations
 
 import html
 import re
+import secrets
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
 import bleach  # type: ignore[import-untyped]
-from bleach.css_sanitizer import (  # type: ignore[import-untyped]
-    ALLOWED_CSS_PROPERTIES,
-    CSSSanitizer,
-)
-from nbconvert.filters import strip_files_prefix
+import tinycss2
+from nbconvert.filters.strings import files_url_pattern
+from pygments.token import STANDARD_TYPES  # type: ignore[import-untyped]
 
 KEPT = 4096  # pieces; a chapter's notebook has some 150, most of which all learners share
+
+OURS = f"ours{secrets.token_hex(8)}n"
+"""What an id begins with that stays; whoever writes markup cannot know it."""
 
 _TAGS = """
 a abbr b blockquote br caption cite code col colgroup dd del details dfn div dl dt em figcaption
@@ -26,16 +30,35 @@ figure h1 h2 h3 h4 h5 h6 hr i img ins kbd li mark ol p pre q s samp small span s
 sup table tbody td tfoot th thead tr u ul var
 """
 _ATTRIBUTES = """
-align alt aria-label border cellpadding cellspacing class colspan height href id name open rel
-rowspan scope src start style target title valign width
+align alt aria-label border cellpadding cellspacing colspan height href open rel rowspan scope src
+start style target title valign width
 """
-# The layout of reports on exercises and of most tables; nothing that lifts text from its place.
-_PROPERTIES = "border-bottom border-left list-style margin margin-left max-width padding text-align"
+# What the converter makes of code and of headings; any other could be one of a page's own.
+_CLASSES = {"highlight", "anchor-link", *STANDARD_TYPES.values()} - {""}
 _INVISIBLE = re.compile(r"[\x00-\x20\x7f-\xa0\s]+")
 _ELSEWHERE = re.compile(r"(?!data:|attachment:)[a-z][a-z0-9+.-]*:|[/\\]{2}")
-_REACHES_OUT = re.compile(
-    r"\\|url|(?<![\w.])-\.?\d", re.IGNORECASE
-)  # escapes, files, less than zero
+
+# Reports on exercises, tables, colours, type; nothing that lifts text from its place.
+_PROPERTIES = """
+background background-color border border-bottom border-bottom-color border-collapse border-color
+border-left border-left-color border-radius border-right border-right-color border-spacing
+border-style border-top border-top-color border-width clear color direction display float
+font-family font-size font-style font-variant font-weight height letter-spacing line-height
+list-style list-style-type margin margin-bottom margin-left margin-right margin-top max-height
+max-width min-width padding padding-bottom padding-left padding-right padding-top text-align
+text-decoration text-indent vertical-align white-space width
+"""
+_UNITS = "ch cm deg em ex in mm pc pt px rem turn"
+_COLORS = ("rgb", "rgba", "hsl", "hsla")
+_PLAIN_CSS = {
+    "ident": re.compile(r"-?[a-z][a-z0-9-]*", re.IGNORECASE),
+    "hash": re.compile(r"[0-9a-f]{3,8}", re.IGNORECASE),
+    "string": re.compile(r"[\w -]*"),  # a font's name
+    "literal": re.compile(r"[,/]"),
+    "whitespace": re.compile(r"\s*"),
+}
+_NO_CSS_OF_PROSE = re.compile(r"[\\@]|/\*")
+MOST_CSS = 9999  # of any unit
 
 
 def is_elsewhere(address: str) -> bool:
@@ -47,18 +70,45 @@ def _plain(address: str) -> str:
     return _INVISIBLE.sub("", html.unescape(address)).lower()
 
 
-class _Css(CSSSanitizer):
+class _Css:
+    """What bleach asks about a ``style``: declarations of which each word is known stay."""
+
     def sanitize_css(self, style: str) -> str:
-        kept: str = super().sanitize_css(style)
-        return "" if _REACHES_OUT.search(kept) else kept
+        style = html.unescape(style)  # as a browser reads it
+        if _NO_CSS_OF_PROSE.search(style):
+            return ""
+        found = tinycss2.parse_declaration_list(style, skip_comments=True, skip_whitespace=True)
+        return ";".join(
+            f"{item.lower_name}:{tinycss2.serialize(item.value).strip()}"
+            for item in found
+            if item.type == "declaration"
+            and item.lower_name in _PROPERTIES.split()
+            and _is_plain(item.value)
+        )
 
 
-_CSS = _Css(allowed_css_properties=ALLOWED_CSS_PROPERTIES | set(_PROPERTIES.split()))
+def _is_plain(value: Iterable[Any], colors: tuple[str, ...] = _COLORS) -> bool:
+    """Whether a value is words, colours and lengths from nought on: no files, nothing computed."""
+    for token in value:
+        if token.type == "function":
+            if token.lower_name not in colors or not _is_plain(token.arguments, ()):
+                return False
+        elif token.type in ("number", "percentage", "dimension"):
+            known = token.type != "dimension" or token.lower_unit in _UNITS.split()
+            if not known or not 0 <= token.value <= MOST_CSS:
+                return False
+        elif token.type not in _PLAIN_CSS or not _PLAIN_CSS[token.type].fullmatch(token.value):
+            return False
+    return True
 
 
 def _is_allowed(tag: str, name: str, value: str) -> bool:
     if name == "role":
         return value == "img"
+    if name == "id":
+        return value.startswith(OURS)
+    if name == "class":
+        return set(value.split()) <= _CLASSES
     if name not in _ATTRIBUTES.split():
         return False
     if name == "src":
@@ -76,7 +126,7 @@ def without_scripts(markup: str) -> str:
             tags=_TAGS.split(),
             attributes=_is_allowed,
             protocols=("http", "https", "mailto", "data", "attachment"),
-            css_sanitizer=_CSS,
+            css_sanitizer=_Css(),
         )
     )
 
@@ -86,6 +136,18 @@ def safe_markup(markup: Any) -> str:
     return without_scripts(markup.decode() if isinstance(markup, bytes) else str(markup))
 
 
+def laid_out(markup: str) -> str:
+    """What came of markdown, safe and without the prefix of addresses in IPython's early days.
+
+    nbconvert's ``strip_files_prefix`` also looks for links that are markdown still, of which there
+    are none here, in a time that grows with the square of the text.
+    """
+    return without_scripts(files_url_pattern.sub(r"\1=\2", markup))
+
+
 def safe_markdown(markup: str) -> str:
-    """In place of ``strip_files_prefix``, the last thing that nbgrader does to markdown."""
-    return without_scripts(strip_files_prefix(markup))
+    """In place of ``strip_files_prefix``, the last thing that nbgrader does to markdown.
+
+    In the formgrader, too, it stays in its box.
+    """
+    return f'<div style="overflow-x:auto;overflow-y:hidden">{laid_out(markup)}</div>'
