@@ -246,6 +246,7 @@ def test_a_text_that_is_too_long_is_shown_as_it_was_typed(piece: str) -> None:
     assert Page({text.strip()}).prose(text) != as_typed(text)
     soup = BeautifulSoup(as_typed(text), "html.parser")
     assert soup.pre.get_text() == text  # type: ignore[union-attr]
+    assert soup.pre["class"] == ["typed"]  # type: ignore[index]  # its long lines are broken
     assert "as it was typed" in soup.p.get_text()  # type: ignore[union-attr]
 
 

@@ -111,7 +111,7 @@ def as_typed(source: str) -> str:
 
 
 def _verbatim(source: str) -> str:
-    return f'<pre tabindex="0">{html.escape(source)}</pre>'
+    return f'<pre class="typed" tabindex="0">{html.escape(source)}</pre>'
 
 
 @lru_cache(KEPT)
