@@ -328,6 +328,25 @@ def expect_parameters(module: Answer, shapes: Mapping[str, Sequence[int]]) -> No
     _expect_shapes({n: str(tuple(p.shape)) for n, p in module.parameters().items()}, shapes)
 
 
+def expect_counted(answer: Answer, meter: Mapping[str, int], least: int) -> None:
+    """So many numbers were made where they are counted, see :mod:`autograder.guest.meter`.
+
+    Args:
+        meter: of a call.
+        least: what every right answer makes: its scores, for instance.
+    """
+    enough = meter["total"] >= least
+    answer.note(enough)
+    expect(
+        enough,
+        seen=_("PyTorch made {n} numbers, and there are {least} scores.").format(
+            n=meter["total"], least=least
+        ),
+        cause=_("They are computed outside of it: in NumPy, in lists, or in another thread."),
+        next_step=_("Compute with tensors, in the function itself: nothing else is counted."),
+    )
+
+
 def expect_shapes(module: Answer, shapes: Mapping[str, Sequence[int]]) -> None:
     """The same where other weights are loaded next, and what they start from does not matter."""
     _expect_shapes(module.shapes(), shapes)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -986,6 +987,39 @@ def the_matrix_at_once(
     logsumexp = torch.logsumexp(scores, dim=-1)
     weights = torch.exp(scores - logsumexp.masked_fill(logsumexp == -math.inf, 0.0)[..., None])
     return (weights @ v.to(wide)).to(q.dtype), logsumexp
+
+
+@wrong(
+    "flash_forward",
+    why=_(
+        "The whole matrix of scores is made in NumPy, where PyTorch does not see it: the numbers "
+        "are right, and the memory is what this exercise is about."
+    ),
+    see="flash-tiles",
+    rung=3,
+)
+def the_matrix_in_numpy(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool = False,
+    block_q: int = 64,
+    block_k: int = 64,
+) -> tuple[Tensor, Tensor]:
+    T, S, d = q.shape[-2], k.shape[-2], q.shape[-1]
+    wide = torch.promote_types(q.dtype, torch.float32)
+    queries, keys, values = (x.detach().to(wide).numpy() for x in (q, k, v))
+    scores = queries @ keys.swapaxes(-2, -1) / math.sqrt(d)
+    if causal:
+        scores = np.where(np.triu(np.ones((T, S), dtype=bool), S - T + 1), -np.inf, scores)
+    m = scores.max(-1, keepdims=True)
+    p = np.exp(scores - np.where(np.isinf(m), 0.0, m))
+    total = p.sum(-1, keepdims=True)
+    with np.errstate(divide="ignore"):
+        logsumexp = (m + np.log(np.where(np.isinf(m), 1.0, total)))[..., 0]
+    output = p / np.where(total == 0, 1.0, total) @ values
+    return torch.from_numpy(output).to(q.dtype), torch.from_numpy(logsumexp).to(wide)
 
 
 @wrong(

@@ -17,6 +17,7 @@ from autograder.checking import (
     Exercise,
     expect,
     expect_close,
+    expect_counted,
     expect_items,
     expect_tensor,
     fail,
@@ -396,6 +397,7 @@ def nothing_of_length_S_is_made(answer: Answer, cases: Cases) -> None:
         cause=_("The scores of all keys are computed at once, or all keys are copied or scaled."),
         next_step=_("Scale the query and not the keys, and slice before you multiply."),
     )
+    expect_counted(answer, run.meter, S)
     # last: who computes nothing makes no tensor
     _expect_row_values(run.value, q, k, v)
 
@@ -589,6 +591,7 @@ def the_matrix_is_never_made(answer: Answer, cases: Cases) -> None:
         cause=_("The scores or the weights of all queries and keys stand in one tensor."),
         next_step=_("Slice queries and keys first; multiply slices only."),
     )
+    expect_counted(answer, run.meter, T * S // 2)  # about half of the scores are seen
     # last: who computes nothing makes no tensor
     cause = _("The tiles are small, and what they add up to is not attention.")
     _expect_forward(run.value, _attend(q, k, v, True), cause=cause)
@@ -1188,6 +1191,7 @@ def the_matrix_is_not_made_again(answer: Answer, cases: Cases) -> None:
         cause=_("The weights or their gradient stand in one tensor for all queries and keys."),
         next_step=_("Compute the weights of a tile from its scores and the rows' logsumexp."),
     )
+    expect_counted(answer, run.meter, T * S)
     # last: who computes nothing makes no tensor
     cause = _("The tiles are small, and what they add up to are not the gradients.")
     _expect_gradients(run.value, _gradients(*given, g), cause=cause)
@@ -1446,6 +1450,7 @@ def neither_pass_makes_the_matrix(answer: Answer, cases: Cases) -> None:
         cause=_("A pass computes the weights of all queries and keys at once."),
         next_step=_("Keep q, k, v, the output and the logsumexp, and leave the rest to tiles."),
     )
+    expect_counted(answer, run.meter, n * n)  # half of the scores are seen, in each of two passes
     # last: who computes nothing makes no tensor
     _expect_gradients(
         run.value,

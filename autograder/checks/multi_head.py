@@ -16,6 +16,7 @@ from autograder.checking import (
     Exercise,
     expect,
     expect_close,
+    expect_counted,
     expect_items,
     expect_tensor,
     fail,
@@ -1209,6 +1210,7 @@ def keys_are_not_copied(answer: Answer, cases: Cases) -> None:
         cause=_("The keys are repeated for every query head, or a product broadcasts over them."),
         next_step=_("Stand the queries of a group in one list, as if T were G times as long."),
     )
+    expect_counted(answer, run.meter, B * group * kv_heads * S)
 
 
 @grouped.check(points=1, hidden=True)
