@@ -11,6 +11,7 @@ from urllib.parse import unquote
 import nbformat
 import pytest
 from bs4 import BeautifulSoup
+from mistune.plugins.table import parse_nptable
 from nbconvert.exporters import HTMLExporter
 from nbgrader import converters
 from test_site_book import CONTRAST, UNNAMED, browser, look  # noqa: F401 — fixtures, by their names
@@ -20,6 +21,7 @@ from autograder.gradebook.course import load
 from autograder.gradebook.feedback import FeedbackPages, handed_out
 from autograder.gradebook.prose import (
     LONGEST,
+    MOST_BROKEN,
     MOST_ON_PAGE,
     Page,
     as_typed,
@@ -271,6 +273,22 @@ def test_all_of_a_chapters_own_text_is_laid_out(notebook: Any, monkeypatch: Any)
     ours, theirs = BeautifulSoup(html, "html.parser").select(".prose")
     assert ours.h2 is not None
     assert "*mine*" in theirs.get_text()
+
+
+def test_a_table_that_is_none_is_read_so_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+
+    def spied(block: Any, head: Any, state: Any) -> int | None:
+        tried.append(head[0])
+        end: int | None = parse_nptable(block, head, state)
+        return end
+
+    monkeypatch.setattr("autograder.gradebook.prose.parse_nptable", spied)
+    good = "a | b\n-|-\n1 | 2\n"
+    before = BeautifulSoup(prose("1 | 2\n" * 99 + "\n" + good), "html.parser")
+    assert len(before.find_all("table")) == len(tried) == 1
+    prose("|a|b\n|-|-\n" * 200 + "|a|b|c")
+    assert len(tried) == 1 + MOST_BROKEN
 
 
 # --- nothing of a learner's runs ----------------------------------------------------------------

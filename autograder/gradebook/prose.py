@@ -14,6 +14,8 @@ from functools import lru_cache
 from typing import Any
 from xml.etree import ElementTree
 
+from mistune import BlockParser, BlockState, Markdown
+from mistune.plugins.table import NP_TABLE_PATTERN, parse_nptable
 from mistune.plugins.url import url as plain_addresses
 from nbconvert.filters.markdown_mistune import (
     InvalidNotebook,
@@ -32,9 +34,13 @@ LONGEST = 10_000
 MOST_ON_PAGE = 60_000
 """Characters of one page that are laid out, those that were handed out left aside."""
 
+MOST_BROKEN = 20
+"""Tables of one text that may turn out to be none; each is read to its end, row by row."""
+
 # Whoever writes markdown cannot know it, so cannot write what stands for a formula.
 _MARK = f"formula{secrets.token_hex(8)}n"
 _MARKED = re.compile(rf"{_MARK}(\d+)e")
+_RULE = re.compile(r"[-:| \t]+$", re.MULTILINE)  # between a table's head and its body
 _VERBATIM = ("code", "pre", "kbd", "samp")
 # As the sanitizer writes them.
 _TAG = re.compile(r"""<(/?)([a-z][a-z0-9]*)((?:[^>"']|"[^"]*"|'[^']*')*)>""")
@@ -98,10 +104,26 @@ def _kept(source: str) -> str:
 def _rendered(source: str, attachments: Attachments | None) -> str:
     renderer = _Renderer(attachments)
     try:
-        markup = MarkdownWithMath(renderer=renderer).render(source)
+        markdown = MarkdownWithMath(renderer=renderer)
+        _bound_tables(markdown)
+        markup = markdown.render(source)
         return _finished(laid_out(markup), renderer.formulas)
     except RecursionError:  # nested deeper than anybody reads
         return _verbatim(source)
+
+
+def _bound_tables(markdown: Markdown) -> None:
+    """Read what may be a table so often and no more."""
+
+    def parsed(block: BlockParser, head: re.Match[str], state: BlockState) -> int | None:
+        if not _RULE.match(state.src, head.end()):
+            return None
+        broken = state.env.get("broken tables", 0)
+        end = parse_nptable(block, head, state) if broken < MOST_BROKEN else None
+        state.env["broken tables"] = broken + (end is None)
+        return end
+
+    markdown.block.register("nptable", NP_TABLE_PATTERN, parsed, before="paragraph")
 
 
 def as_typed(source: str) -> str:
