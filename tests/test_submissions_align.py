@@ -230,11 +230,11 @@ def test_a_text_cell_is_read_once_and_all_of_them_together_not_too_much(
     reads: list[str] = []
     known = align_module.statements
     monkeypatch.setattr(
-        align_module, "statements", lambda text, at: reads.append(text) or known(text, at)
+        align_module, "statements", lambda text, *rest: reads.append(text) or known(text, *rest)
     )
     prose = "".join(f"def {name}(: I do not know\n" for name in TEMPLATE.exercises)
     notebook = AUTHOR.notebook({})
-    notebook["cells"] += [text(prose + "x " * 30_000 + str(number)) for number in range(6)]
+    notebook["cells"] += [text(prose + "x " * 15_000 + str(number)) for number in range(6)]
     notebook["cells"].append(text(AUTHOR.reference["padding_mask"]))
     found = aligned(notebook)
     assert found.found["padding_mask"].parts
@@ -369,7 +369,15 @@ def test_fences_without_an_end_are_looked_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "source", ["a;" * 6_000, "if x:\n a;" + "a;" * 6_000, "t = [" + "1," * 70_000 + "]"]
+    "source",
+    [
+        "a;" * 6_000,
+        "if x:\n a;" + "a;" * 6_000,
+        "t = [" + "1," * 70_000 + "]",
+        # each would take Python's parser a minute
+        "import a" + ".a" * 90_000,
+        "from a" + " . \\\n a" * 15_000 + " import b",
+    ],
 )
 def test_a_cell_of_too_many_statements_costs_itself_alone_and_is_said(source: str) -> None:
     notebook = right()

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from autograder.i18n import _
+from autograder.submissions.modules import Modules
 from autograder.submissions.read import Cell, Notebook
 from autograder.submissions.statements import NotPython, Statement, TooMuch, statements
 from autograder.submissions.template import CHECK, Template
@@ -20,7 +21,7 @@ from autograder.submissions.template import CHECK, Template
 _DEFINITION = re.compile(r"^[ \t]*(?:def|class)\s+(\w+)", re.MULTILINE)
 MAX_STATEMENTS = 20_000
 """Of the cells that a learner changed or added, all together."""
-MAX_PASTED = 150_000
+MAX_PASTED = 80_000
 """Characters of text cells that are read as code, all together: answers to a whole chapter have
 thirty thousand."""
 _FENCE = re.compile(r"[ ]{0,3}(```|~~~)(.*)", re.DOTALL)
@@ -57,6 +58,7 @@ class Aligned:
         notes: what is worth saying.
         repaired: whether something had to be mended to find an answer.
         said: exercises by what happened to them, until all are known (:data:`_SENTENCES`).
+        modules: what the learner's statements call the modules that they use.
     """
 
     template: Template
@@ -65,6 +67,7 @@ class Aligned:
     notes: list[str] = field(default_factory=list)
     repaired: bool = False
     said: dict[str, list[str]] = field(default_factory=dict)
+    modules: Modules = field(default_factory=Modules)
 
     @property
     def is_empty(self) -> bool:
@@ -135,7 +138,7 @@ def align(notebook: Notebook, template: Template) -> Aligned:
         if cell.kind != "code" or cell.source.strip() in texts:
             continue
         try:
-            found, mended = statements(cell.source, position)
+            found, mended = statements(cell.source, position, aligned.modules)
             room -= len(found)
             if room < 0:
                 raise TooMuch(_("the notebook has too many statements"), None)
@@ -153,6 +156,7 @@ def align(notebook: Notebook, template: Template) -> Aligned:
     pasted = _Texts(notebook.cells, aligned)
     for name in template.exercises:
         aligned.found[name] = _find(name, notebook, own, broken, aligned, pasted)
+    aligned.modules.read(tree for item in aligned.added for tree in item.nodes)
     _note_ids(notebook, aligned)
     for what, (sentence, repair) in _SENTENCES.items():
         names = aligned.said.get(what)
@@ -269,7 +273,7 @@ class _Texts:
                     if len(text) > self._room or len(self._aligned.added) > MAX_STATEMENTS:
                         raise TooMuch(_("the text cells hold too much code"), None)
                     self._room -= len(text)
-                    parts = statements(text, position)[0]
+                    parts = statements(text, position, self._aligned.modules)[0]
                     break
                 except TooMuch as error:
                     reason = error.reason

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import re
 import symtable
 import textwrap
 import warnings
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from autograder.compose.names import GIVEN, Names, is_bound, names, scopes, written_to
 from autograder.guest.cells import python_of
 from autograder.i18n import _
+from autograder.submissions.modules import Modules
 
 if TYPE_CHECKING:
     from functools import _lru_cache_wrapper
@@ -30,6 +32,11 @@ MAX_STATEMENTS = 5_000
 """Of one cell, those inside others included. A long one that somebody wrote has two hundred."""
 MAX_NODES = 60_000
 """Of the syntax tree of a cell: a table of ten thousand numbers has twenty thousand."""
+
+MAX_PARTS = 200
+"""Of the dotted name of a module. Python's parser joins them one by one, each time from the first:
+ninety thousand take it a minute."""
+_DOTTED = re.compile(r"\w++(?:[\s\\]*+\.[\s\\]*+\w++)*+")
 
 # Of longer texts, which nobody hands in twice, nothing is remembered.
 _SHORT = 10_000
@@ -68,12 +75,14 @@ class Statement:
         first: number of the first of them in the cell, from 1.
         nodes: its syntax trees.
         cell: position of the cell in its notebook.
+        modules: what its notebook calls the modules that it uses, where that is known.
     """
 
     text: str
     first: int
     nodes: tuple[ast.stmt, ...]
     cell: int
+    modules: Modules | None = None
 
     @cached_property
     def names(self) -> Names:
@@ -176,13 +185,15 @@ def _undocumented(node: ast.AST, name: str) -> Any:
     return value
 
 
-def statements(source: str, cell: int = -1) -> tuple[list[Statement], str]:
+def statements(
+    source: str, cell: int = -1, modules: Modules | None = None
+) -> tuple[list[Statement], str]:
     """The statements of a cell, in order, and what had to be mended to read them ("": nothing).
 
     Raises:
         NotPython: Python cannot read it, however it is mended.
     """
-    if source.count("\n") > MAX_LINES:
+    if source.count("\n") > MAX_LINES or _has_endless_name(source):
         raise TooMuch(_("it is too long"), None)
     parsed = _remembered(_parse, source)
     if isinstance(parsed, NotPython):
@@ -200,9 +211,15 @@ def statements(source: str, cell: int = -1) -> tuple[list[Statement], str]:
         else:
             groups.append((first, last, [node]))
     return [
-        Statement("\n".join(lines[first - 1 : last]), first, tuple(nodes), cell)
+        Statement("\n".join(lines[first - 1 : last]), first, tuple(nodes), cell, modules)
         for first, last, nodes in groups
     ], note
+
+
+def _has_endless_name(source: str) -> bool:
+    return "import" in source and any(
+        match[0].count(".") > MAX_PARTS for match in _DOTTED.finditer(source)
+    )
 
 
 @lru_cache(maxsize=2_048)
