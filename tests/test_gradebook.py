@@ -352,6 +352,18 @@ def test_an_empty_folder_has_a_row(klass: Class) -> None:
     assert "empty" in row["comments"]["attention_scores"]
 
 
+@pytest.mark.parametrize(("name", "student"), [("a\nb", "a\nb"), ("a\udcff", "a\\udcff")])
+def test_any_name_of_a_folder_has_a_row(klass: Class, name: str, student: str) -> None:
+    klass.hand_in("untouched", student=name)
+    klass.hand_in("right")
+    assert klass.autograde("--quiet") == 0
+    assert {name: row["score"] for name, row in klass.books().items()} == {
+        student: 0,
+        "right": TOTAL,
+    }
+    assert (klass.root / "autograded" / student / "attention" / "attention.ipynb").exists()
+
+
 def test_feedback_tells_mistakes_and_no_source(klass: Class) -> None:
     for name in ("several-mistakes", "unreadable"):
         klass.hand_in(name)

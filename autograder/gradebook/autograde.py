@@ -116,14 +116,16 @@ def _ensure_released(stem: str, folders: Any, config: Any) -> None:
 
 
 def _learners(folders: Any, stem: str) -> list[tuple[str, Path]]:
-    """Every learner's folder of the chapter, by name."""
+    """Every learner's folder of the chapter, by name; one that is no text is spelled out."""
     pattern = folders.format_path(folders.submitted_directory, "(?P<student>.*)", stem, escape=True)
     found = []
     excluded = set(filter(None, folders.student_id_exclude.split(",")))
     for place in sorted(glob(folders.format_path(folders.submitted_directory, "*", stem))):
         match = re.fullmatch(pattern, place, re.DOTALL)
         if match and match["student"] not in excluded:
-            found.append((match["student"], Path(place)))
+            # any bytes may be a name, and no books hold them
+            student = match["student"].encode("utf-8", "backslashreplace").decode()
+            found.append((student, Path(place)))
     return found
 
 
