@@ -38,11 +38,15 @@ class Handed:
 
 def handed_in(student: str, folder: Path, stem: str) -> Handed:
     """Choose the file that counts in one learner's folder."""
-    found, trouble = _found(folder)
+    found, reason = _found(folder)
     if not found:
-        why = trouble or _("The folder is empty.")
+        why = _("The folder is empty.")
+        if reason:
+            why = _("The folder cannot be read: {reason}.").format(reason=reason)
         return Handed(student, folder, Submission(student, lambda: b"", refused=why))
-    notes = (trouble,) if trouble else ()
+    notes: tuple[str, ...] = ()
+    if reason:
+        notes = (_("Not all of the folder can be read: {reason}.").format(reason=reason),)
     found = [replace(item, name=f"{student}/{item.name}") for item in found]
     if len(found) == 1:
         return Handed(student, folder, found[0], notes)
@@ -56,21 +60,20 @@ def handed_in(student: str, folder: Path, stem: str) -> Handed:
 
 def _found(folder: Path) -> tuple[list[Submission], str]:
     """What lies in a learner's folder, and why that may not be all, or ""."""
-    trouble = _("The folder cannot be read: {reason}.")
     try:
         if folder.is_dir():
             os.listdir(folder)  # a walk passes over what it may not look into
         return find([folder]), ""
     except OSError as error:
-        trouble = trouble.format(reason=error.strerror or error)
+        reason = error.strerror or str(error)
     except RecursionError:  # a walk through too many levels, before Python 3.12
-        trouble = trouble.format(reason=_("it is too deep"))
+        reason = _("it is too deep")
     found = []
     for entry in below(folder, lambda _entry: False):
         if entry.name.lower().endswith(".ipynb"):
             with suppress(OSError):
                 found += find([Path(entry.path)])
-    return found, trouble
+    return found, reason
 
 
 def _worth(item: Submission, stem: str) -> tuple[bool, int, bool, str]:
