@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -1007,6 +1006,8 @@ def the_matrix_in_numpy(
     block_q: int = 64,
     block_k: int = 64,
 ) -> tuple[Tensor, Tensor]:
+    import numpy as np  # noqa: PLC0415 — a cell of the notebook has to bring it along
+
     T, S, d = q.shape[-2], k.shape[-2], q.shape[-1]
     wide = torch.promote_types(q.dtype, torch.float32)
     queries, keys, values = (x.detach().to(wide).numpy() for x in (q, k, v))
