@@ -338,3 +338,50 @@ def test_a_path_of_many_folders_is_refused_in_one_row(tmp_path: Path) -> None:
     path.write_bytes(zipped("a/" * 20_000 + "attention.ipynb", "b/attention.ipynb"))
     assert sorted(rows(path).values())[0] == ""
     assert "too deep" in sorted(rows(path).values())[1]
+
+
+def test_a_folder_that_cannot_be_looked_into_has_a_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path / "class", "ada/attention.ipynb", "bob/attention.ipynb")
+    scan = os.scandir
+
+    def closed(path: str) -> object:
+        if Path(path).name in hidden:
+            raise PermissionError(13, "Permission denied", str(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", closed)
+    hidden = {"bob"}
+    assert rows(tmp_path / "class") == {
+        "ada/attention.ipynb": "",
+        "bob": "The folder cannot be read: Permission denied.",
+    }
+    hidden = {"class"}
+    assert rows(tmp_path / "class") == {"class": "The folder cannot be read: Permission denied."}
+
+
+def test_a_file_of_which_nothing_can_be_seen_has_a_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path, "ada/attention.ipynb", "bob/attention.ipynb")
+    look = os.lstat
+
+    def closed(path: str | Path, **keys: object) -> object:
+        if "bob/" in str(path):
+            raise PermissionError(13, "Permission denied", str(path))
+        return look(path)
+
+    monkeypatch.setattr(os, "lstat", closed)
+    monkeypatch.setattr(Path, "lstat", closed)
+    found = rows(tmp_path)
+    assert found["ada/attention.ipynb"] == ""
+    assert "Permission denied" in found["bob/attention.ipynb"]
+
+
+def test_a_folder_below_many_folders_is_refused_in_one_row(tmp_path: Path) -> None:
+    put(tmp_path, "ada/attention.ipynb", f"bob/{'d/' * 60}attention.ipynb")
+    found = rows(tmp_path)
+    assert found.pop("ada/attention.ipynb") == ""
+    (refused,) = found.values()
+    assert "too deep" in refused

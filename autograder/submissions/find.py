@@ -134,15 +134,23 @@ def _refuse(name: str, why: str) -> Submission:
 
 def _in_folder(root: Path) -> Iterator[list[Submission]]:
     holders: set[Path] = set()
-    for folder, folders, all_files in os.walk(root, followlinks=False):
+    closed: list[OSError] = []
+    for folder, folders, all_files in os.walk(root, followlinks=False, onerror=closed.append):
         here = Path(folder)
+        depth = len(here.relative_to(root).parts)
+        entered, is_too_deep = [], False
         for name in sorted(folders):
-            if (here / name).is_symlink():
-                relative = (here / name).relative_to(root).as_posix()
+            relative = (here / name).relative_to(root).as_posix()
+            if os.path.islink(here / name):
                 yield [_refuse(relative, _("This is a symbolic link; it is not followed."))]
-        folders[:] = sorted(
-            n for n in folders if not _ignored_folder(n) and not (here / n).is_symlink()
-        )
+            elif _ignored_folder(name):
+                continue
+            elif depth == _MAX_DEPTH:
+                is_too_deep = True
+                yield [_refuse(relative, _("The folder lies too deep; it is not read."))]
+            else:
+                entered.append(name)
+        folders[:] = entered
         files = sorted(name for name in all_files if not _ignored_file(name))
         wanted, wrong = _sorted_out(files, alone=here != root and not folders)
         if here == root and not folders and not wanted:
@@ -155,8 +163,12 @@ def _in_folder(root: Path) -> Iterator[list[Submission]]:
                 yield [_refuse(name, _not_a_notebook(name))]
         elif wanted:
             holders.add(here)
-        elif not folders and not below:
+        elif not (folders or is_too_deep or below):
             yield [_refuse(here.relative_to(root).as_posix(), _no_notebook(files))]
+    for error in closed:
+        relative = Path(error.filename).relative_to(root).as_posix()
+        why = _("The folder cannot be read: {reason}.").format(reason=error.strerror)
+        yield [_refuse(root.name if relative == "." else relative, why)]
 
 
 def _sorted_out(files: Iterable[str], *, alone: bool) -> tuple[list[str], list[str]]:
@@ -193,7 +205,7 @@ def _ignored_file(name: str) -> bool:
 
 
 def _in_file(path: Path, name: str) -> list[Submission]:
-    if path.is_symlink():
+    if os.path.islink(path):
         return [_refuse(name, _("This is a symbolic link; it is not followed."))]
     try:
         status = path.lstat()
