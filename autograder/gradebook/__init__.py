@@ -4,6 +4,12 @@
     nbgrader's configuration, and the folder from which it releases;
 ``folders``
     which file in a learner's folder is the submission;
+``beside``
+    what lies beside that file: the time stamp, and data that go along;
+``listing``
+    what shows of files and folders without opening any;
+``last_run``
+    whether anything changed since the last run;
 ``restored``
     the notebook that nbgrader shows: what was handed out, with the learner's answers and results;
 ``preprocessors``
