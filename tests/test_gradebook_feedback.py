@@ -252,6 +252,23 @@ def test_a_text_that_is_too_long_is_shown_as_it_was_typed(piece: str) -> None:
     assert "as it was typed" in soup.p.get_text()  # type: ignore[union-attr]
 
 
+def test_a_picture_in_the_text_itself_counts_for_nothing() -> None:
+    data = "iVBORw0KGgo" * LONGEST
+    text = f"*before* ![plot](data:image/png;base64,{data}=) and ![two](data:image/png;base64,AAAA)"
+    page = Page()
+    for _again in range(2):  # and no room is taken
+        soup = BeautifulSoup(page.prose(text), "html.parser")
+        assert soup.em is not None
+        assert [(item["alt"], item["src"]) for item in soup.find_all("img")] == [
+            ("plot", f"data:image/png;base64,{data}="),
+            ("two", "data:image/png;base64,AAAA"),
+        ]
+    mixed = page.prose(
+        "![](attachment:a.png) ![](data:image/png;base64,AAAA)", {"a.png": {"image/png": "BBBB"}}
+    )
+    assert mixed.count("<img") == 2
+
+
 def test_a_page_lays_out_so_much_and_what_was_handed_out_always() -> None:
     page, size = Page({"*ours*"}), LONGEST
     texts = [f"*{number}*".ljust(size, "x") for number in range(MOST_ON_PAGE // size + 2)]

@@ -45,6 +45,9 @@ _VERBATIM = ("code", "pre", "kbd", "samp")
 # As the sanitizer writes them.
 _TAG = re.compile(r"""<(/?)([a-z][a-z0-9]*)((?:[^>"']|"[^"]*"|'[^']*')*)>""")
 _ATTRIBUTE = re.compile(r"""([^\s=>"'/]+)(?:=(?:"([^"]*)"|'([^']*)'))?""")
+_PICTURE = re.compile(
+    r"(!\[[^\]\n]{0,200}\]\()data:(image/[a-z0-9.+-]{1,40});base64,([A-Za-z0-9+/]++=*+)(?=\))"
+)
 _HEADING = re.compile(r'(<h[1-6]) id="([^"]*)"')
 
 _MATHML = """
@@ -77,13 +80,28 @@ class Page:
     def prose(self, source: str, attachments: Attachments | None = None) -> str:
         """See :func:`prose`."""
         if source.strip() not in self._handed_out:
-            if len(source) > min(LONGEST, self._room):
+            short, pictures = _without_pictures(source)
+            if len(short) > min(LONGEST, self._room):
                 return as_typed(source)
-            self._room -= len(source)
+            self._room -= len(short)
+            if pictures:
+                source, attachments = short, {**(attachments or {}), **pictures}
         return _HEADING.sub(self._unless_taken, prose(source, attachments))
 
     def _unless_taken(self, heading: re.Match[str]) -> str:
         return heading[1] if html.unescape(heading[2]) in self._places else heading[0]
+
+
+def _without_pictures(source: str) -> tuple[str, Attachments]:
+    """A text with its pictures as attachments: Colab writes them into the text itself."""
+    pictures: Attachments = {}
+
+    def attached(picture: re.Match[str]) -> str:
+        name = f"{_MARK}p{len(pictures)}"
+        pictures[name] = {picture[2]: picture[3]}
+        return f"{picture[1]}attachment:{name}"
+
+    return _PICTURE.sub(attached, source), pictures
 
 
 def prose(source: str, attachments: Attachments | None = None) -> str:
