@@ -160,6 +160,18 @@ def test_nbgrader_gives_the_same_grades(klass: Class) -> None:
     assert klass.books() == ours
 
 
+def test_nbgrader_does_not_follow_a_link_either(klass: Class) -> None:
+    right = klass.hand_in("right") / "attention.ipynb"
+    linked = klass.hand_in("untouched") / "attention.ipynb"
+    linked.unlink()
+    linked.symlink_to(right)
+    assert klass.api().generate_assignment("attention")["success"]
+    assert klass.api().autograde("attention", "untouched")["success"]
+    row = klass.books()["untouched"]
+    assert row["score"] == 0
+    assert "symbolic link" in row["comments"]["attention_scores"]
+
+
 def test_released_is_what_is_handed_out(klass: Class) -> None:
     assert klass.api().generate_assignment("attention")["success"]
     folder = klass.root / "release" / "attention"

@@ -7,7 +7,6 @@ are the same ones that ``python -m autograder autograde`` keeps and finds.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from autograder.grading.run import nothing
 from autograder.grading.work import Options
 from autograder.results import SubmissionResult
 from autograder.submissions.align import align
-from autograder.submissions.find import Submission
+from autograder.submissions.find import Submission, find
 from autograder.submissions.read import Unreadable, read
 from autograder.submissions.template import CHECK, notebook_path, template
 
@@ -47,7 +46,7 @@ class Restore(NbGraderPreprocessor):
         info = resources["nbgrader"]
         handed_out = template(info["notebook"])
         try:
-            notebook = read(_handed_in(self, info).read_bytes())
+            notebook = read(_handed_in(self, info).data())
         except (OSError, Unreadable):
             return nbformat.from_dict(restored(handed_out)), resources
         aligned = align(notebook, handed_out)
@@ -64,8 +63,7 @@ class _Graded(NbGraderPreprocessor):
         """The submission's result: kept, or made now."""
         info = resources["nbgrader"]
         if "autograder" not in info:
-            path = _handed_in(self, info)
-            submission = Submission(path.name, path.read_bytes)
+            submission = _handed_in(self, info)
             options = Options(self.seed, self.sandbox, known_stems(), info["notebook"])
             batch = Batch([submission], options, keep_open=True)
             batch.run()
@@ -108,8 +106,11 @@ class Comments(_Graded):
         return nb, resources
 
 
-def _handed_in(preprocessor: NbGraderPreprocessor, info: Resources) -> Path:
-    """The file as it was handed in: the converter that runs a preprocessor knows the folders."""
+def _handed_in(preprocessor: NbGraderPreprocessor, info: Resources) -> Submission:
+    """The file as it was handed in: the converter that runs a preprocessor knows the folders.
+
+    As everywhere, a link is not followed: it would hand in somebody else's answers.
+    """
     course = preprocessor.parent.parent.coursedir
     folder = course.format_path(course.submitted_directory, info["student"], info["assignment"])
-    return Path(os.path.join(folder, f"{info['notebook']}.ipynb"))
+    return find([Path(folder, f"{info['notebook']}.ipynb")])[0]
