@@ -195,10 +195,18 @@ def rejects_the_wrong(answer: Any, cases: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "check", "paid"),
     [
-        ("Shift", keeps_the_shape, {"returns its input", "returns zeros"}),
+        (
+            "Shift",
+            keeps_the_shape,
+            {"returns its input", "returns its last input", "returns zeros"},
+        ),
         ("shifted", returns_a_pair, {"returns its input twice"}),
         ("shifted", returns_three, {"returns its input three times"}),
-        ("shifted", rejects_the_wrong, {"returns zeros", "raises AssertionError"}),
+        (
+            "shifted",
+            rejects_the_wrong,
+            {"returns zeros", "raises AssertionError", "raises ValueError"},
+        ),
         (
             "shifted",
             leaves_its_input_alone,
@@ -208,6 +216,7 @@ def rejects_the_wrong(answer: Any, cases: Any) -> None:
                 "returns its input",
                 "returns its input twice",
                 "returns its input three times",
+                "returns its last input",
                 "returns zeros",
             },
         ),
@@ -220,6 +229,7 @@ def rejects_the_wrong(answer: Any, cases: Any) -> None:
                 "returns its input",
                 "returns its input twice",
                 "returns its input three times",
+                "returns its last input",
             },
         ),
     ],
