@@ -244,6 +244,19 @@ def test_killed_between_two_transactions(klass: Class, monkeypatch: pytest.Monke
     assert klass.books() == books
 
 
+def test_another_courses_folder_is_written_too(
+    klass: Class, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The results of both are kept in one place, and the same was handed in."""
+    other = Class(tmp_path / "other")
+    for course_ in (klass, other):
+        course_.hand_in("right")
+        monkeypatch.setattr(course, "load", lambda course_=course_: course_.config)
+        assert course_.autograde("--quiet") == 0
+        path = course_.root / "autograded" / "right" / "attention" / "attention.ipynb"
+        assert path.is_file()
+
+
 def test_what_a_person_gave_stays(klass: Class) -> None:
     klass.hand_in("several-mistakes", student="ada")
     klass.autograde("--quiet")

@@ -163,7 +163,7 @@ def _write_autograded(
     target = Path(folders.format_path(folders.autograded_directory, item.student, stem))
     mark = RESULTS / "autograded" / stem / f"{_file_name(item.student)}.json"
     beside = Beside(item.folder, stem)
-    depends = _depends(stem, item, graded, beside)
+    depends = _depends(stem, item, graded, beside, target)
     before = _written_before(mark, depends)
     if before and not beside.failed:
         return (), before
@@ -194,10 +194,11 @@ def _restored(stem: str, item: Handed, graded: Graded) -> RawNotebook:
         return restored(handed_out, result=graded.result)
 
 
-def _depends(stem: str, item: Handed, graded: Graded, beside: Beside) -> str:
+def _depends(stem: str, item: Handed, graded: Graded, beside: Beside, target: Path) -> str:
     result = graded.result
     return keys.digest(
         keys.grader(),
+        str(target.absolute()),  # another course's folder may hold the same
         template(stem).digest,
         item.submission.name,
         item.submission.size,
