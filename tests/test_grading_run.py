@@ -245,12 +245,12 @@ def test_a_learners_test_that_compares_with_what_it_saw_earns_nothing(
     assert next(e for e in result.exercises if e.id.endswith("mask_test")).score == 0
 
 
-def test_a_learners_test_is_asked_once_more_of_three() -> None:
+def test_a_learners_test_is_asked_once_more_of_two() -> None:
     engine = InProcess()
     answers = {"mask_test": AUTHOR.reference["mask_test"]}
     result = grade(Grader(engine), saved(AUTHOR.notebook(answers))).result
     assert result.score == AUTHOR.exercises["mask_test"].points
-    assert sum(name == "mask_test" for name, _cells in engine.opened) == 4
+    assert sum(name == "mask_test" for name, _cells in engine.opened) == 3
 
 
 def test_a_bug_that_is_handed_out_is_not_explained(grader: Grader) -> None:

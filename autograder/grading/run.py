@@ -137,7 +137,9 @@ class _PatientJudge(Judge):
         both that a right one is right and that a wrong one is wrong.
         """
         passed = [item for item in found.values() if item.message is None]
-        for accepted, count in _ALONE.items():
+        # what it said of the first one of all, it said of it alone
+        first = [said for _f, said in found[self.checks[0].name].trials[:1]]
+        for accepted, count in _ALONE[first[0] if first else None]:
             trials = [f for item in passed for f, said in item.trials if said is accepted]
             cases = Cases(self.seed, self.exercise.id, "alone", str(accepted))
             for implementation in cases.shuffled(trials)[:count]:
@@ -321,9 +323,9 @@ class _PatientJudge(Judge):
 
 
 _NOTHING = Outcome([])
-# So many implementations that a learner's test accepted, and that it turned away, are asked about
-# once more.
-_ALONE = {True: 1, False: 2}
+# By what a learner's test said of the first implementation, whether it accepted it: of so many that
+# it accepted, and that it turned away, it is asked once more. None: it gave no reply.
+_ALONE = {True: ((False, 2),), False: ((True, 1), (False, 1)), None: ((True, 1), (False, 2))}
 
 
 class _FreshEachTime:
