@@ -5,13 +5,10 @@ nbgrader wants one name; learners hand in ``attention (1).ipynb``, two copies, o
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autograder.gradebook.listing import below
 from autograder.i18n import _
 from autograder.submissions.align import align, matches
 from autograder.submissions.find import Submission, find
@@ -38,42 +35,22 @@ class Handed:
 
 def handed_in(student: str, folder: Path, stem: str) -> Handed:
     """Choose the file that counts in one learner's folder."""
-    found, reason = _found(folder)
+    try:
+        found = find([folder])
+    except FileNotFoundError:  # it is gone since the class was listed
+        found = []
     if not found:
         why = _("The folder is empty.")
-        if reason:
-            why = _("The folder cannot be read: {reason}.").format(reason=reason)
         return Handed(student, folder, Submission(student, lambda: b"", refused=why))
-    notes: tuple[str, ...] = ()
-    if reason:
-        notes = (_("Not all of the folder can be read: {reason}.").format(reason=reason),)
     found = [replace(item, name=f"{student}/{item.name}") for item in found]
     if len(found) == 1:
-        return Handed(student, folder, found[0], notes)
+        return Handed(student, folder, found[0])
     best = max(found, key=lambda item: _worth(item, stem))
     others = ", ".join(f"`{item.file_name}`" for item in found if item is not best)
     note = _("Several files were handed in; `{name}` counts, and not {others}.").format(
         name=best.file_name, others=others
     )
-    return Handed(student, folder, best, (*notes, note))
-
-
-def _found(folder: Path) -> tuple[list[Submission], str]:
-    """What lies in a learner's folder, and why that may not be all, or ""."""
-    try:
-        if folder.is_dir():
-            os.listdir(folder)  # a walk passes over what it may not look into
-        return find([folder]), ""
-    except OSError as error:
-        reason = error.strerror or str(error)
-    except RecursionError:  # a walk through too many levels, before Python 3.12
-        reason = _("it is too deep")
-    found = []
-    for entry in below(folder, lambda _entry: False):
-        if entry.name.lower().endswith(".ipynb"):
-            with suppress(OSError):
-                found += find([Path(entry.path)])
-    return found, reason
+    return Handed(student, folder, best, (note,))
 
 
 def _worth(item: Submission, stem: str) -> tuple[bool, int, bool, str]:
