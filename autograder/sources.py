@@ -11,6 +11,8 @@ import re
 from functools import lru_cache
 from pathlib import Path
 
+from autograder.guest.syntax import syntax_tree
+
 BEGIN = "### BEGIN SOLUTION"
 END = "### END SOLUTION"
 STUB = "raise NotImplementedError"
@@ -29,7 +31,7 @@ Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 def _parsed(path: Path, _modified: float) -> tuple[tuple[str, ...], ast.Module]:
     text = path.read_text(encoding="utf-8")
     try:
-        return tuple(text.splitlines()), ast.parse(text)
+        return tuple(text.splitlines()), syntax_tree(text)
     except SyntaxError as error:
         raise SourceError(f"{path.name}:{error.lineno}: {error.msg}") from error
 
@@ -128,7 +130,7 @@ def renamed(source: str, old: str, new: str) -> str:
 
 def without_decorators(source: str, names: tuple[str, ...]) -> str:
     """Drop the decorators called ``names`` from a definition's source."""
-    tree = ast.parse(source)
+    tree = syntax_tree(source)
     node = tree.body[0]
     assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
     dropped: set[int] = set()

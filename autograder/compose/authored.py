@@ -13,6 +13,7 @@ from typing import Any
 from jupytext.myst import myst_to_notebook
 
 from autograder.guest.cells import python_of
+from autograder.guest.syntax import syntax_tree
 from autograder.sources import SourceError
 
 ANSWERS = ("shown", "hidden")
@@ -209,7 +210,7 @@ def _read_imports(page: Page, cell: AuthoredCell, order: Sequence[str]) -> None:
     """Find the exercises of a cell, and refuse imports from chapters that come later."""
     where = page.where(cell)
     try:
-        tree = ast.parse(python_of(cell.source))
+        tree = syntax_tree(python_of(cell.source))
     except SyntaxError as error:
         line = cell.line + (error.lineno or 1) - 1
         raise SourceError(

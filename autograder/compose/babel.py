@@ -14,6 +14,7 @@ from typing import IO, Any
 from babel.messages.extract import extract_python
 
 from autograder.compose.authored import read_page
+from autograder.guest.syntax import syntax_tree
 from autograder.sources import SourceError
 
 Message = tuple[int, Any, Any, Any]
@@ -47,7 +48,7 @@ def extract_checks(
     """Besides what Python's extractor finds: docstrings of checks, which a learner reads."""
     yield from extract_python(fileobj, keywords, comment_tags, options)
     fileobj.seek(0)
-    for node in ast.parse(fileobj.read()).body:
+    for node in syntax_tree(fileobj.read()).body:
         if not isinstance(node, ast.FunctionDef):
             continue
         called = [item.func for item in node.decorator_list if isinstance(item, ast.Call)]

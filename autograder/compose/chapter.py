@@ -331,10 +331,11 @@ _INSTALL_NOTE = _(
 def _imported(source: str) -> set[str]:
     """Names that a cell imports from chapters' modules."""
     from autograder.guest.cells import python_of  # noqa: PLC0415
+    from autograder.guest.syntax import syntax_tree  # noqa: PLC0415
 
     return {
         alias.asname or alias.name
-        for node in ast.parse(python_of(source)).body
+        for node in syntax_tree(python_of(source)).body
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("solutions.")
         for alias in node.names
     }

@@ -15,6 +15,7 @@ from typing import Any
 from autograder.compose import notebook
 from autograder.compose.files import Files, write
 from autograder.guest.cells import python_of
+from autograder.guest.syntax import syntax_tree
 from autograder.sources import SourceError
 
 PACKAGES = ("autograder", "book", "solutions")
@@ -166,7 +167,7 @@ def _with_data(root: Path, path: Path) -> set[Path]:
 
 def _imports(source: str, package: str) -> Iterator[str]:
     try:
-        tree = ast.parse(source)
+        tree = syntax_tree(source)
     except SyntaxError:
         return
     for node in ast.walk(tree):

@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from autograder.guest.cells import python_of
+from autograder.guest.syntax import syntax_tree
 
 # What every notebook has without making it.
 GIVEN = frozenset(dir(builtins)) | {"display", "get_ipython", "__name__", "__doc__", "__file__"}
@@ -63,7 +64,7 @@ def names(source: str) -> Names:
         SyntaxError: the cell is not Python.
     """
     reader = _Reader()
-    reader.block(ast.parse(_python(source)).body)
+    reader.block(syntax_tree(_python(source)).body)
     # A function's globals are looked up when it is called: the cell's later lines may make them.
     needs = reader.needs | ((reader.late | reader.makes_late) - reader.makes)
     makes = reader.makes | reader.makes_late

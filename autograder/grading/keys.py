@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autograder import i18n
+from autograder.guest.syntax import syntax_tree
 from autograder.submissions.template import Template, imported_solutions
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ def _top_level(path: Path) -> list[tuple[ast.stmt, str]]:
     text = path.read_text(encoding="utf-8")
     lines = text.split("\n")
     found = []
-    for node in ast.parse(text).body:
+    for node in syntax_tree(text).body:
         decorated = getattr(node, "decorator_list", [])
         first = min([node.lineno, *(item.lineno for item in decorated)])
         found.append((node, "\n".join(lines[first - 1 : node.end_lineno])))

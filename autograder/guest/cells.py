@@ -7,13 +7,14 @@ and does nothing.
 
 from __future__ import annotations
 
-import ast
 import builtins
 import linecache
 import re
 import sys
 import types
 from typing import Any
+
+from autograder.guest.syntax import syntax_tree
 
 # Cell magics that run their body as Python; the body of every other one is no Python.
 _RUNS_BODY = frozenset({"time", "timeit", "capture", "prun"})
@@ -61,7 +62,7 @@ def python_of(source: str) -> str:
     lines = body.split("\n")
     for look in range(1 + _SECOND_LOOKS):
         try:
-            ast.parse("\n".join(lines))
+            syntax_tree("\n".join(lines))
         except SyntaxError as error:
             number = (error.lineno or 0) - 1
             match = _LINE_FOR_IPYTHON.match(lines[number]) if 0 <= number < len(lines) else None

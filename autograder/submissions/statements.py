@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from autograder.compose.names import GIVEN, Names, is_bound, names, scopes, written_to
 from autograder.guest.cells import python_of
+from autograder.guest.syntax import syntax_tree
 from autograder.i18n import _
 from autograder.submissions.modules import Modules
 
@@ -135,7 +136,7 @@ def _names_at_large(text: str) -> Names:
     needs |= (late | makes_late) - makes
     changes: set[str] = set()
     calls: set[str] = set()
-    for statement in ast.parse(python_of(text)).body:
+    for statement in syntax_tree(python_of(text)).body:
         written, _written_late, called = written_to(statement)
         changes |= written
         calls |= called
@@ -153,7 +154,7 @@ def _names_at_large(text: str) -> Names:
 def _meaning(text: str) -> str:
     """A digest of the syntax tree. The walk is no recursion: a sum of 500 terms is 500 deep."""
     found = hashlib.sha256()
-    waiting: list[Any] = [ast.parse(text)]
+    waiting: list[Any] = [syntax_tree(text)]
     while waiting:
         item = waiting.pop()
         if isinstance(item, ast.AST):
@@ -229,7 +230,7 @@ def _parse(source: str) -> tuple[str, ast.Module, str] | NotPython:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                tree = ast.parse(text)
+                tree = syntax_tree(text)
                 if _is_too_much(tree):
                     return TooMuch(_("it is too long"), None)
                 # The compiler refuses more than the parser does, such as `return` outside.

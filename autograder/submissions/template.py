@@ -9,6 +9,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 
 from autograder import chapters
+from autograder.guest.syntax import syntax_tree
 from autograder.sources import GIVEN, SourceError
 from autograder.submissions.read import Cell, read
 from autograder.submissions.statements import NotPython, Statement, statements
@@ -142,7 +143,7 @@ def _modules(item: Statement) -> list[str]:
 def imported_solutions(text: str) -> set[Path]:
     """The files of ``solutions`` that some Python imports."""
     found: set[Path] = set()
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(syntax_tree(text)):
         modules: list[str] = []
         if isinstance(node, ast.ImportFrom) and node.module:
             modules = [node.module, *(f"{node.module}.{item.name}" for item in node.names)]
