@@ -37,10 +37,8 @@ _PIECE = re.compile(
     """,
     re.VERBOSE,
 )
-_END_OF_STRING = {
-    quote: re.compile(rf"(?:[^\\{quote[0]}]|\\.|(?!{quote}){quote[0]})*+(?P<end>{quote})?")
-    for quote in ("'", '"', "'''", '"""')
-}
+# In a string: what ends it, and what would but for a backslash.
+_IN_STRING = {quote: re.compile(rf"\\.|(?P<end>{quote})") for quote in ("'", '"', "'''", '"""')}
 # Each takes the time of reading the cell.
 _SECOND_LOOKS = 3
 
@@ -99,8 +97,9 @@ def _left_open(line: str, quote: str, depth: int) -> tuple[str, int, bool]:
     place = 0
     while True:
         if quote:
-            match = _END_OF_STRING[quote].match(line, place)
-            if match is None or match["end"] is None:
+            found = _IN_STRING[quote].finditer(line, place)
+            match = next((item for item in found if item["end"]), None)
+            if match is None:
                 on = line.endswith("\\")
                 # a short string ends with its line, unless a backslash carries it on
                 return (quote if len(quote) == 3 or on else ""), depth, False

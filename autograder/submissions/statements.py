@@ -37,7 +37,8 @@ MAX_NODES = 60_000
 MAX_PARTS = 200
 """Of the dotted name of a module. Python's parser joins them one by one, each time from the first:
 ninety thousand take it a minute."""
-_DOTTED = re.compile(r"\w++(?:[\s\\]*+\.[\s\\]*+\w++)*+")
+# No possessive group: Python before 3.11.5 takes some of them wrongly
+_DOTTED = re.compile(r"\w++(?:[\s\\]*+\.[\s\\]*+\w++)*")
 
 # Of longer texts, which nobody hands in twice, nothing is remembered.
 _SHORT = 10_000
