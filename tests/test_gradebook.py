@@ -9,10 +9,12 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from nbgrader import api
 from nbgrader.api import Gradebook
 from nbgrader.apps import NbGraderAPI
 from nbgrader.coursedir import CourseDirectory
@@ -109,6 +111,8 @@ def in_process() -> Iterator[None]:
     patch.setattr(work, "prepare", lambda options: grader)
     patch.setattr(batch, "Pool", lambda options, workers: Inline(options))
     patch.setenv("PATH", course.path_with_this_python())
+    # For every new gradebook nbgrader starts a process that takes seconds, and says the same.
+    patch.setattr(api, "get_alembic_version", cache(api.get_alembic_version))
     yield
     patch.undo()
 

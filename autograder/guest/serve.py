@@ -109,9 +109,11 @@ def rehearse() -> None:
 
 def serve(channel: Channel) -> None:
     """Open, then answer requests until the other side closes."""
-    # After a fork torch makes its pool of threads anew at the first use, and without a lock: two
-    # threads of a learner's that came to it together would be refused, or end the process.
+    # After a fork torch makes its pool of threads and its engine of gradients anew at the first
+    # use, and without a lock: two threads of a learner's that came to it together would be refused,
+    # or end the process.
     torch.set_num_threads(1)
+    torch.autograd.Variable._execution_engine.is_checkpoint_valid()
     opening = channel.receive()
     # before the learner's code, which could put something else in its place
     seen = dispatcher.forbid(opening["forbid"])
