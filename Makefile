@@ -11,7 +11,7 @@ PY     := $(VENV)/bin/python
 BUILD  := _build
 READY  := $(VENV)/.ready
 
-# How many seeds prove the graders; one seed of the whole course costs about 70 CPU seconds.
+# How many seeds prove the graders; one seed of the whole course costs about 60 CPU seconds.
 SEEDS ?= 20
 
 # Notebooks are run by one process each: more threads would only fight over the cores.
@@ -115,21 +115,21 @@ check: $(READY)  ## lint, types, generated files fresh: under a minute
 verify: $(READY)  ## the graders graded: right answers pass, wrong ones fail as themselves
 	$(PY) -m autograder verify --seeds $(SEEDS)
 
-# Three at a time on two cores: some tests wait for a time limit or a browser.
+# More at a time than there are cores: some tests wait for a time limit, a browser or a kernel.
+PYTEST = $(PY) -m pytest -n 4 --dist loadfile --no-loadscope-reorder
+NBVAL  = -p tests.notebooks.text_only --nbval --nbval-sanitize-with tests/nbval.cfg \
+	--nbval-cell-timeout 300 -p no:cacheprovider
+
 pytest: $(BOOK)
-	$(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	$(PYTEST)
 
 nbval: $(READY)  ## run the worked notebooks again and compare their outputs
-	$(PY) -m pytest -p tests.notebooks.text_only --nbval --nbval-sanitize-with tests/nbval.cfg \
-	  --nbval-cell-timeout 300 \
-	  -p no:cacheprovider -n 2 --dist loadfile solutions/notebooks
+	$(PYTEST) $(NBVAL) solutions/notebooks
 
 test: system  ## everything that CI runs
-	@# two at a time: lint, types and Sphinx leave a core idle
-	$(MAKE) -j 2 check all
-	$(MAKE) verify
-	$(MAKE) pytest
-	$(MAKE) nbval
+	@# at once, for none of them keeps the cores busy alone: lint, the book, the graders' proof
+	$(MAKE) -j 3 check all verify
+	$(PYTEST) $(NBVAL) tests solutions/notebooks
 
 bench: $(READY)  ## time the book's build: _build/bench/book.json
 	$(PY) -m autograder.bench.book

@@ -50,11 +50,18 @@ def few(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch) -> InProcess:
-    """An engine in this process, in the place of the sandboxed one."""
+@pytest.fixture(scope="module")
+def shared() -> tuple[InProcess, Grader]:
+    """A grader finds out once how the bank behaves; of submissions it remembers nothing."""
     found = InProcess()
-    grader = Grader(found)
+    return found, Grader(found)
+
+
+@pytest.fixture
+def engine(shared: tuple[InProcess, Grader], monkeypatch: pytest.MonkeyPatch) -> InProcess:
+    """An engine in this process, in the place of the sandboxed one."""
+    found, grader = shared
+    found.opened.clear()
     monkeypatch.setattr(work, "prepare", lambda options: grader)
     return found
 
