@@ -17,7 +17,7 @@ from nbgrader import converters
 from test_site_book import CONTRAST, UNNAMED, browser, look  # noqa: F401 — fixtures, by their names
 
 from autograder.formulas import MOST
-from autograder.gradebook.course import load
+from autograder.gradebook.course import SAFE_FILTERS, load
 from autograder.gradebook.feedback import FeedbackPages, handed_out
 from autograder.gradebook.prose import (
     LONGEST,
@@ -476,6 +476,27 @@ def test_in_the_formgrader_too_a_text_stays_in_its_box(notebook: Any) -> None:
     soup = BeautifulSoup(page(HTMLExporter, notebook, "formgrade"), "html.parser")
     texts = soup.select(".text_cell_render")
     assert len(texts) == len(soup.select('.text_cell_render > div[style*="overflow-y:hidden"]')) > 2
+
+
+def test_the_formgrader_lays_out_what_nbconvert_would_and_no_more(
+    notebook: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    picture = "![p](data:image/png;base64,iVBORw0KGgo=) and $x$"
+    notebook.cells.append(nbformat.v4.new_markdown_cell(picture))
+    here = page(HTMLExporter, notebook, "formgrade")
+    with monkeypatch.context() as patch:
+        patch.delitem(SAFE_FILTERS, "markdown2html")
+        assert page(HTMLExporter, notebook, "formgrade") == here
+    # stock ends without a page where a picture is not there, and takes minutes for long ones
+    lost, long = "![p](attachment:p.png) *a*", "*a* " * LONGEST
+    monkeypatch.setattr("autograder.gradebook.prose.MOST_IN_FORMGRADER", 3 * LONGEST)
+    texts = [lost, long, *["a " * (LONGEST // 2)] * 4]
+    notebook.cells += [nbformat.v4.new_markdown_cell(text) for text in texts]
+    soup = BeautifulSoup(page(HTMLExporter, notebook, "formgrade"), "html.parser")
+    typed = [cell.pre.text if cell.pre else "" for cell in soup.select(".text_cell_render")]
+    assert typed[-len(texts) :][:2] == [lost, long]
+    assert typed[-1] == texts[-1]
+    assert 1 < typed.index("", len(typed) - len(texts)) < len(typed)
 
 
 def test_what_a_learner_wrote_takes_no_name_of_ours(exercises: Any) -> None:

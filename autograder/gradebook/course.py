@@ -20,9 +20,10 @@ OURS = "autograder.gradebook"
 TEMPLATES = Path(__file__).with_name("templates")
 SAFE_FILTERS = {
     "clean_html": f"{OURS}.safe.safe_markup",
+    "markdown2html": f"{OURS}.prose.for_formgrader",
     "strip_files_prefix": f"{OURS}.safe.safe_markdown",
 }
-"""Filters of nbconvert's templates that let no script of a learner's through."""
+"""Filters of nbconvert's templates that let no script of a learner's through, and that end soon."""
 
 
 def configure(c: Any, root: Path = COURSE) -> None:

@@ -14,6 +14,8 @@ from functools import lru_cache
 from typing import Any
 from xml.etree import ElementTree
 
+from jinja2 import pass_context
+from jinja2.runtime import Context
 from mistune import BlockParser, BlockState, Markdown
 from mistune.plugins.table import NP_TABLE_PATTERN, parse_nptable
 from mistune.plugins.url import url as plain_addresses
@@ -33,6 +35,8 @@ LONGEST = 10_000
 """Characters of one text that are laid out; the markdown parser's time grows with their square."""
 MOST_ON_PAGE = 60_000
 """Characters of one page that are laid out, those that were handed out left aside."""
+MOST_IN_FORMGRADER = 2 * MOST_ON_PAGE
+"""The same of one of the formgrader's pages, those that were handed out among them."""
 
 MOST_BROKEN = 20
 """Tables of one text that may turn out to be none; each is read to its end, row by row."""
@@ -127,6 +131,29 @@ def _rendered(source: str, attachments: Attachments | None) -> str:
         markup = markdown.render(source)
         return _finished(laid_out(markup), renderer.formulas)
     except RecursionError:  # nested deeper than anybody reads
+        return _verbatim(source)
+
+
+@pass_context
+def for_formgrader(context: Context, source: str) -> str:
+    """In place of nbconvert's ``markdown2html``: the same of so much text and no more.
+
+    Formulas stay as they were typed, for a script of the formgrader's own. What comes of it is
+    still to be made safe.
+    """
+    resources = context.get("resources", {})
+    short, pictures = _without_pictures(source)
+    before = resources.get("laid_out", 0)
+    if len(short) > min(LONGEST, MOST_IN_FORMGRADER - before):
+        return as_typed(source)
+    resources["laid_out"] = before + len(short)
+    attachments = {**(context.get("cell", {}).get("attachments") or {}), **pictures}
+    renderer = IPythonRenderer(escape=False, attachments=attachments)
+    try:
+        markdown = MarkdownWithMath(renderer=renderer)
+        _bound_tables(markdown)
+        return str(markdown.render(short))
+    except (InvalidNotebook, RecursionError):  # a picture is not there; nested without end
         return _verbatim(source)
 
 
