@@ -13,8 +13,6 @@ READY  := $(VENV)/.ready
 
 # How many seeds prove the graders; one seed of the whole course costs about 60 CPU seconds.
 SEEDS ?= 20
-# The same in `make test`, which shall end within 25 minutes on two cores. Once a week it is 200.
-TEST_SEEDS ?= 10
 
 # Notebooks are run by one process each: more threads would only fight over the cores.
 export OMP_NUM_THREADS ?= 1
@@ -131,7 +129,7 @@ nbval: $(READY)  ## run the worked notebooks again and compare their outputs
 test: system  ## everything that CI runs
 	@# two at a time: lint, types and Sphinx leave a core idle
 	$(MAKE) -j 2 check all
-	$(MAKE) verify SEEDS=$(TEST_SEEDS)
+	$(MAKE) verify
 	@# at once, for notebooks and tests alike leave the cores idle now and then
 	$(PYTEST) $(NBVAL) tests solutions/notebooks
 
