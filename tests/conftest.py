@@ -1,7 +1,10 @@
-"""The order in which the tests run: files that take long first, so that the processes that share
-them out end together."""
+"""What tests of several files use, and the order in which they run: files that take long first, so
+that the processes that share them out end together."""
 
 from __future__ import annotations
+
+import os
+from pathlib import Path
 
 import pytest
 
@@ -36,3 +39,18 @@ def _place(item: pytest.Item) -> int:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Within a file the order stays."""
     items.sort(key=_place)
+
+
+@pytest.fixture
+def closed(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Names of folders that nobody may look into."""
+    names: set[str] = set()
+    scan = os.scandir
+
+    def refuses(path: str) -> object:
+        if Path(path).name in names:
+            raise PermissionError(13, "Permission denied", str(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refuses)
+    return names

@@ -39,21 +39,6 @@ def test_a_fault_of_ours_at_one_file_costs_that_file(
     assert handed_in("ada", tmp_path, "attention").submission.file_name == "attention.ipynb"
 
 
-@pytest.fixture
-def closed(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """Names of folders that nobody may look into."""
-    names: set[str] = set()
-    scan = os.scandir
-
-    def refuses(path: str) -> object:
-        if Path(path).name in names:
-            raise PermissionError(13, "Permission denied", str(path))
-        return scan(path)
-
-    monkeypatch.setattr(os, "scandir", refuses)
-    return names
-
-
 def test_a_folder_beside_the_notebook_that_cannot_be_looked_into(
     tmp_path: Path, closed: set[str]
 ) -> None:

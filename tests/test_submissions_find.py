@@ -340,24 +340,14 @@ def test_a_path_of_many_folders_is_refused_in_one_row(tmp_path: Path) -> None:
     assert "too deep" in sorted(rows(path).values())[1]
 
 
-def test_a_folder_that_cannot_be_looked_into_has_a_row(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_looked_into_has_a_row(tmp_path: Path, closed: set[str]) -> None:
     put(tmp_path / "class", "ada/attention.ipynb", "bob/attention.ipynb")
-    scan = os.scandir
-
-    def closed(path: str) -> object:
-        if Path(path).name in hidden:
-            raise PermissionError(13, "Permission denied", str(path))
-        return scan(path)
-
-    monkeypatch.setattr(os, "scandir", closed)
-    hidden = {"bob"}
+    closed.add("bob")
     assert rows(tmp_path / "class") == {
         "ada/attention.ipynb": "",
         "bob": "The folder cannot be read: Permission denied.",
     }
-    hidden = {"class"}
+    closed.add("class")
     assert rows(tmp_path / "class") == {"class": "The folder cannot be read: Permission denied."}
 
 

@@ -126,9 +126,7 @@ def _kept(source: str) -> str:
 def _rendered(source: str, attachments: Attachments | None) -> str:
     renderer = _Renderer(attachments)
     try:
-        markdown = MarkdownWithMath(renderer=renderer)
-        _bound_tables(markdown)
-        markup = markdown.render(source)
+        markup = _bounded(renderer).render(source)
         return _finished(laid_out(markup), renderer.formulas)
     except RecursionError:  # nested deeper than anybody reads
         return _verbatim(source)
@@ -150,15 +148,13 @@ def for_formgrader(context: Context, source: str) -> str:
     attachments = {**(context.get("cell", {}).get("attachments") or {}), **pictures}
     renderer = IPythonRenderer(escape=False, attachments=attachments)
     try:
-        markdown = MarkdownWithMath(renderer=renderer)
-        _bound_tables(markdown)
-        return str(markdown.render(short))
+        return str(_bounded(renderer).render(short))
     except (InvalidNotebook, RecursionError):  # a picture is not there; nested without end
         return _verbatim(source)
 
 
-def _bound_tables(markdown: Markdown) -> None:
-    """Read what may be a table so often and no more."""
+def _bounded(renderer: IPythonRenderer) -> Markdown:
+    """What reads Markdown as nbconvert does, but a would-be table so often and no more."""
 
     def parsed(block: BlockParser, head: re.Match[str], state: BlockState) -> int | None:
         if not _RULE.match(state.src, head.end()):
@@ -168,7 +164,9 @@ def _bound_tables(markdown: Markdown) -> None:
         state.env["broken tables"] = broken + (end is None)
         return end
 
+    markdown = MarkdownWithMath(renderer=renderer)
     markdown.block.register("nptable", NP_TABLE_PATTERN, parsed, before="paragraph")
+    return markdown
 
 
 def as_typed(source: str) -> str:
