@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 
 from jinja2 import pass_context
 from jinja2.runtime import Context
-from mistune import BlockParser, BlockState, Markdown
+from mistune import BlockParser, BlockState
 from mistune.plugins.table import NP_TABLE_PATTERN, parse_nptable
 from mistune.plugins.url import url as plain_addresses
 from nbconvert.filters.markdown_mistune import (
@@ -153,7 +153,7 @@ def for_formgrader(context: Context, source: str) -> str:
         return _verbatim(source)
 
 
-def _bounded(renderer: IPythonRenderer) -> Markdown:
+def _bounded(renderer: IPythonRenderer) -> MarkdownWithMath:
     """What reads Markdown as nbconvert does, but a would-be table so often and no more."""
 
     def parsed(block: BlockParser, head: re.Match[str], state: BlockState) -> int | None:
