@@ -17,6 +17,8 @@ from nbgrader.preprocessors import Execute
 from nbgrader.utils import determine_grade, is_grade
 
 from autograder import chapters
+from autograder.compose.files import Files
+from tests.notebooks.kept_run import kept_run
 
 ROOT = Path(__file__).resolve().parent.parent
 STEMS = [stem for stem in chapters.stems() if (ROOT / "book" / f"{stem}.ipynb").exists()]
@@ -99,12 +101,12 @@ def test_plain_nbconvert_runs_it(tree: Path, tmp_path: Path) -> None:
     assert "✘ `shifted` is not answered yet" in (tmp_path / "tiny.ipynb").read_text("utf-8")
 
 
-def nbval(*notebooks: Path) -> subprocess.CompletedProcess[str]:
+def nbval(*arguments: Path | str) -> subprocess.CompletedProcess[str]:
     """Compare notebooks as `make nbval` does."""
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider",
          "-p", "tests.notebooks.text_only", "--nbval",
-         "--nbval-sanitize-with", "tests/nbval.cfg", *map(str, notebooks)],
+         "--nbval-sanitize-with", "tests/nbval.cfg", *map(str, arguments)],
         cwd=ROOT, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
 
@@ -126,6 +128,36 @@ def test_nbval_accepts_the_worked_notebook_and_sees_a_changed_output(
     # the two cells that were changed, and no other of either notebook
     assert done.stdout.count("\nFAILED ") == len(changes), done.stdout
     assert all(new in done.stdout for _old, new in changes), done.stdout
+
+
+@pytest.mark.usefixtures("_in_tree")
+def test_nbval_compares_the_run_that_the_pages_show(tree: Path) -> None:
+    """As `make test` has it: the output of the book's run, not that of another one."""
+    worked = tree / "solutions" / "notebooks" / "tiny.ipynb"
+    files = Files(tree, "tiny")
+    shown = files.executed.read_text("utf-8")
+    assert shown.count("tensor(-2.)") == 1
+    files.executed.write_text(shown.replace("tensor(-2.)", "tensor(-9.)"), "utf-8")
+    done = nbval("-p", "tests.notebooks.kept_run", worked)
+    files.executed.write_text(shown, "utf-8")
+    assert done.stdout.count("\nFAILED ") == 1, done.stdout
+    assert "tensor(-9.)" in done.stdout, done.stdout
+
+
+def test_a_run_of_other_sources_is_none_to_compare(tree: Path) -> None:
+    worked = tree / "solutions" / "notebooks" / "tiny.ipynb"
+    assert kept_run(worked)
+    checks = tree / "autograder" / "checks" / "tiny.py"  # which its cells ask
+    before = checks.read_text("utf-8")
+    checks.write_text(before + "\n# changed\n", "utf-8")
+    assert kept_run(worked) is None
+    checks.write_text(before, "utf-8")
+    assert kept_run(worked)
+    # a copy elsewhere is not what the book shows
+    elsewhere = tree / "tiny.ipynb"
+    elsewhere.write_bytes(worked.read_bytes())
+    assert kept_run(elsewhere) is None
+    elsewhere.unlink()
 
 
 @pytest.mark.usefixtures("_in_tree")

@@ -571,38 +571,67 @@ def pages_of(book):
     return found
 
 
-@pytest.mark.browser
-@pytest.mark.parametrize("colours", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1366])
-@pytest.mark.parametrize("book", ["site", "whole_book"])
-def test_pages_can_be_read_everywhere(look, request, book, colours, width):
+def assert_can_be_read(tab, colours, width):
     """Enough contrast, controls with names, nothing wider than the screen."""
-    pages = pages_of(request.getfixturevalue(book))
-    for tab in look(*pages, color_scheme=colours, viewport={"width": width, "height": 900}):
-        tab.evaluate("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
-        assert tab.evaluate("document.documentElement.dataset.theme") == colours, tab.url
-        assert tab.evaluate(CONTRAST) == [], tab.url
-        assert tab.evaluate(UNNAMED) == [], tab.url
-        assert tab.evaluate("document.documentElement.scrollWidth") <= width, tab.url
+    tab.wait_for_function(
+        "(wanted) => document.documentElement.dataset.theme === wanted", arg=colours
+    )
+    tab.evaluate("Promise.all(document.getAnimations().map((change) => change.finished))")
+    assert tab.evaluate(CONTRAST) == [], tab.url
+    assert tab.evaluate(UNNAMED) == [], tab.url
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width, tab.url
+
+
+def assert_has_no_faults(tab):
+    """Each figure draws itself, every picture is put into words, all markup is understood."""
+    views = tab.locator('script[type="application/vnd.jupyter.widget-view+json"]').count()
+    assert tab.locator(".figure-live > *").count() >= views, tab.url
+    bare = tab.evaluate(
+        "[...document.images].map((i) => [i.alt, i.src])"
+        ".filter(([alt]) => !alt || /[.](png|svg)$/.test(alt))"
+    )
+    assert bare == [], tab.url
+    assert tab.evaluate(FAULTS) == [], tab.url
+
+
+def open_all(tab):
+    """Open whatever a page has folded away."""
+    tab.evaluate("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
+
+
+COLOURS, WIDTHS = ("light", "dark"), (390, 1366)
+DESK = 1265
+"""A screen of 1280 px less a scrollbar."""
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("book", ["site", "whole_book"])
-def test_pages_have_no_faults(look, request, book):
-    """On a screen of 1280 px less a scrollbar: each figure draws itself, every picture is put into
-    words, and nothing is wrong with everything opened."""
-    for tab in look(
-        *pages_of(request.getfixturevalue(book)), viewport={"width": 1265, "height": 900}
-    ):
-        views = tab.locator('script[type="application/vnd.jupyter.widget-view+json"]').count()
-        assert tab.locator(".figure-live > *").count() >= views, tab.url
-        bare = tab.evaluate(
-            "[...document.images].map((i) => [i.alt, i.src])"
-            ".filter(([alt]) => !alt || /[.](png|svg)$/.test(alt))"
-        )
-        assert bare == [], tab.url
-        tab.evaluate("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
-        assert tab.evaluate(FAULTS) == [], tab.url
+@pytest.mark.parametrize("colours", COLOURS)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_pages_can_be_read_everywhere(look, site, colours, width):
+    viewport = {"width": width, "height": 900}
+    for tab in look(*pages_of(site), color_scheme=colours, viewport=viewport):
+        open_all(tab)
+        assert_can_be_read(tab, colours, width)
+
+
+@pytest.mark.browser
+def test_pages_have_no_faults(look, site):
+    for tab in look(*pages_of(site), viewport={"width": DESK, "height": 900}):
+        open_all(tab)
+        assert_has_no_faults(tab)
+
+
+@pytest.mark.browser
+def test_the_whole_book_in_all_colours_and_widths(look, whole_book):
+    """Its pages are long: each is opened once, and follows the system's colours and its window."""
+    for tab in look(*pages_of(whole_book), viewport={"width": DESK, "height": 900}):
+        open_all(tab)
+        assert_has_no_faults(tab)
+        for colours in COLOURS:
+            tab.emulate_media(color_scheme=colours)
+            for width in WIDTHS:
+                tab.set_viewport_size({"width": width, "height": 900})
+                assert_can_be_read(tab, colours, width)
 
 
 @pytest.mark.browser

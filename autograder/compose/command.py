@@ -98,9 +98,10 @@ def _executed(
             yield (files, *_timed(files, composed.worked))
         return
     with ProcessPoolExecutor(at_a_time, get_context("spawn")) as pool:
+        # Later chapters take longer: what is begun last ends soon, and no processor waits for it.
         jobs = {
             pool.submit(_timed, files, composed.worked): files
-            for files, composed in chapters_to_run
+            for files, composed in reversed(chapters_to_run)
         }
         try:
             for job in as_completed(jobs):
