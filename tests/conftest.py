@@ -10,9 +10,9 @@ import pytest
 
 # About longest first; each of the others takes seconds.
 LONG = (
-    "test_site_book",
     "test_learner_notebooks",
     "test_engine_tiers",
+    "test_site_book",
     "test_engine",
     "test_grading_run",
     "test_grading_batch",
@@ -31,8 +31,6 @@ _PLACES = {name: place for place, name in enumerate(LONG)}
 
 
 def _place(item: pytest.Item) -> int:
-    if item.path.suffix == ".ipynb":  # up to a minute each: beside the longest
-        return _PLACES["test_engine"]
     return _PLACES.get(item.path.stem, len(LONG))
 
 
