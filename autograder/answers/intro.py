@@ -440,6 +440,14 @@ def with_chunks(images: Tensor, P: int) -> Tensor:
     given=True,
 )
 def sums_line_up_with_columns(x: Tensor) -> Tensor:
+    """Divide every row by its sum, so that its entries become shares of 1.
+
+    Args:
+        x: positive, shape (..., n).
+
+    Returns:
+        Same shape; each row along the last axis sums to 1, and ``x`` is as it was.
+    """
     total = x.sum(dim=-1)  # the sum of each row
     x /= total
     return x

@@ -1408,10 +1408,13 @@ borrowed = Exercise(
     difficulty=3,
     minutes=25,
     hints=(
-        _("The first fault announces itself. Which line does Python name, and what does it say?"),
         _(
-            "The others are silent. Print the mask of three tokens; then set the cross-attention's "
-            "output map to zero and see what is left of x."
+            "Two faults announce themselves, one after the other. Which lines does Python name, "
+            "and what does it say?"
+        ),
+        _(
+            "The other two are silent. Print the mask of three tokens; then set the "
+            "cross-attention's output map to zero and see what is left of x."
         ),
         _(
             "MultiHeadAttention takes query, key, value and mask, and returns a pair. The mask's "

@@ -482,7 +482,7 @@ def _expect_pair(answer: Answer, words: list[tuple[list[str], int]]) -> None:
             "Words count once instead of as often as they occur, pairs are taken over the "
             "border of a word or skipped, or a tie goes another way."
         ),
-        next_step=_("Count by hand for the two words of the example in the text."),
+        next_step=_("Count by hand for the three words of the example in the text."),
     )
 
 

@@ -630,7 +630,10 @@ def half_precision_and_gradient(answer: Answer, cases: Cases) -> None:
             _turned(x, offset),
             atol=tolerance,
             what=_("the result"),
-            cause=_("Angles were computed in half precision, where 1 / 10000 is lost."),
+            cause=_(
+                "Angles were computed in half precision, which keeps two or three digits: too few "
+                "for an angle of thousands."
+            ),
             next_step=_("Compute angles in float32 or wider and convert sine and cosine."),
         )
     x, cotangent = cases.normal(2, 3, 5, 8), cases.normal(2, 3, 5, 8)
@@ -824,9 +827,9 @@ order = Exercise(
             "sees the order they differ; the mean over positions alone can hide that."
         ),
         _(
-            "Draw x, a permutation p that moves something, y = model(x), z = model(x[:, p]); "
-            "assert not allclose(z, y[:, p]). Assert also that the shape is kept and that a "
-            "position changes the output with the very same vectors."
+            "Draw x, a permutation p that is more than a reversal, y = model(x), "
+            "z = model(x[:, p]); assert not allclose(z, y[:, p]). Ask for nothing more: for "
+            "constant inputs a causal mask or a bias leaves no trace."
         ),
     ),
 )

@@ -100,9 +100,10 @@ function render({ model, el }) {
   body.append(make("p", {}, text.how));
   root.prepend(body);
 
-  // A notebook's neighbour is a notebook, a page's a page.
-  const notebook = document.body.dataset.jpThemeLight !== undefined;
-  const hrefOf = (part) => `${chapters[part]}${notebook ? ".ipynb" : ".html"}`;
+  // A notebook's neighbour is a notebook, a page's a page; in Colab there is no neighbour.
+  const kind = document.body.dataset.jpThemeLight !== undefined ? ".ipynb"
+    : "content_root" in document.documentElement.dataset ? ".html" : "";
+  const hrefOf = (part) => `${chapters[part]}${kind}`;
 
   const svg = make("svg", { viewBox: "0 0 440 520", role: "group", "aria-label": text.figure });
   const flow = (d) => make("path", { class: "map-flow", d });
@@ -165,6 +166,7 @@ function render({ model, el }) {
     table.append(make("tr", {}, make("th", { scope: "row" }, text[name]), rows[name]));
   }
   const link = make("a", {}, text.chapter);
+  link.hidden = !kind;
   const whole = make("p");
   const panel = make(
     "div", { class: "map-panel" }, heading, about, table, make("p", {}, link), whole,
