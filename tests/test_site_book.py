@@ -573,10 +573,7 @@ def pages_of(book):
 
 def assert_can_be_read(tab, colours, width):
     """Enough contrast, controls with names, nothing wider than the screen."""
-    tab.wait_for_function(
-        "(wanted) => document.documentElement.dataset.theme === wanted", arg=colours
-    )
-    tab.evaluate("Promise.all(document.getAnimations().map((change) => change.finished))")
+    assert tab.evaluate("document.documentElement.dataset.theme") == colours, tab.url
     assert tab.evaluate(CONTRAST) == [], tab.url
     assert tab.evaluate(UNNAMED) == [], tab.url
     assert tab.evaluate("document.documentElement.scrollWidth") <= width, tab.url
@@ -629,6 +626,10 @@ def test_the_whole_book_in_all_colours_and_widths(look, whole_book):
         assert_has_no_faults(tab)
         for colours in COLOURS:
             tab.emulate_media(color_scheme=colours)
+            tab.wait_for_function(
+                "(wanted) => document.documentElement.dataset.theme === wanted", arg=colours
+            )
+            tab.evaluate("Promise.all(document.getAnimations().map((change) => change.finished))")
             for width in WIDTHS:
                 tab.set_viewport_size({"width": width, "height": 900})
                 assert_can_be_read(tab, colours, width)

@@ -36,14 +36,26 @@ def run(files: Files, worked: dict[str, Any]) -> tuple[dict[str, Any], bool]:
         SourceError: a cell raised, and was not marked to.
     """
     state = fingerprint(files, worked)
-    if files.executed_from.exists() and files.executed_from.read_text("utf-8").strip() == state:
-        kept = notebook.read(files.executed)
-        if kept is not None:
-            return kept, False
+    kept = _kept(files, state)
+    if kept is not None:
+        return kept, False
     executed = _execute(files, worked)
     write(files.executed, notebook.dumps(executed))
     write(files.executed_from, state + "\n")
     return executed, True
+
+
+def kept_run(files: Files, worked: dict[str, Any]) -> dict[str, Any] | None:
+    """The notebook of :func:`run`, where a run of these very sources and imports is kept."""
+    return _kept(files, fingerprint(files, worked))
+
+
+def _kept(files: Files, state: str) -> dict[str, Any] | None:
+    if not files.executed_from.exists():
+        return None
+    if files.executed_from.read_text("utf-8").strip() != state:
+        return None
+    return notebook.read(files.executed)
 
 
 def _execute(files: Files, worked: dict[str, Any]) -> dict[str, Any]:

@@ -10,18 +10,16 @@ notebook without such a run, or whose sources or imports changed since, is run a
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from pathlib import Path
 from queue import Empty
 from typing import Any
 
-import nbval.plugin
 import pytest
 
-from autograder.compose import notebook
-from autograder.compose.execute import fingerprint
+from autograder.compose import execute, notebook
 from autograder.compose.files import Files
-
-RUNNING_KERNEL = nbval.plugin.RunningKernel
+from tests.notebooks.text_only import notebooks_of
 
 
 class KeptRun:
@@ -78,35 +76,26 @@ class KeptRun:
 def kept_run(worked: Path) -> list[dict[str, Any]] | None:
     """The code cells, with outputs, of a run of this notebook that is still what it would give."""
     files = Files(worked.parents[2], worked.stem)
-    if files.worked != worked or not files.executed_from.exists():
+    committed = notebook.read(worked)
+    if files.worked != worked or committed is None:
         return None
-    committed, kept = notebook.read(worked), notebook.read(files.executed)
-    if committed is None or kept is None:
-        return None
-    state = fingerprint(files, notebook.without_outputs(committed))
-    if files.executed_from.read_text("utf-8").strip() != state:
-        return None
-    return [cell for cell in kept["cells"] if cell["cell_type"] == "code"]
+    kept = execute.kept_run(files, notebook.without_outputs(committed))
+    return kept and [cell for cell in kept["cells"] if cell["cell_type"] == "code"]
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collect_file(file_path, parent):  # type: ignore[no-untyped-def]
     """Let nbval's collectors of notebooks that have a kept run begin with it."""
     found = yield
-    for item in [found] if not isinstance(found, list) else found:
-        if isinstance(item, nbval.plugin.IPyNbFile):
-            item.setup = _setting_up(item, item.setup)
+    for item in notebooks_of(found):
+        item.setup = partial(_set_up, item, item.setup)
     return found
 
 
-def _setting_up(item: nbval.plugin.IPyNbFile, setup):  # type: ignore[no-untyped-def]
-    def begin() -> None:
-        cells = kept_run(item.path)
-        if cells is not None:
-            nbval.plugin.RunningKernel = lambda *_args, **_options: KeptRun(cells)
-        try:
-            setup()
-        finally:
-            nbval.plugin.RunningKernel = RUNNING_KERNEL
-
-    return begin
+def _set_up(item, with_a_kernel):  # type: ignore[no-untyped-def]
+    cells = kept_run(item.path)
+    if cells is None:
+        with_a_kernel()
+    else:
+        item.kernel = KeptRun(cells)
+        item.setup_sanitize_files()

@@ -16,7 +16,11 @@ DROPPED = ("text/html", "application/javascript")
 def pytest_collect_file(file_path, parent):  # type: ignore[no-untyped-def]
     """Tell nbval's collectors what not to compare."""
     found = yield
-    for item in [found] if not isinstance(found, list) else found:
-        if isinstance(item, IPyNbFile):
-            item.skip_compare = (*item.skip_compare, *DROPPED)
+    for item in notebooks_of(found):
+        item.skip_compare = (*item.skip_compare, *DROPPED)
     return found
+
+
+def notebooks_of(found):  # type: ignore[no-untyped-def]
+    """nbval's collectors, of all that were found for a file."""
+    return [item for item in found if isinstance(item, IPyNbFile)]
